@@ -1,0 +1,65 @@
+"""The layout of the ring: what a guest writes into shared memory and the recorder reads, also after a SIGKILL.
+
+Runs inside the training process: Python 3.9, standard library only.
+
+A header page, then fixed slots. Each slot carries its own sequence number and checksum, so a slot that was being
+written when the process was killed is recognised and left out. The header's words are single aligned 8-byte
+stores; each of them stands by itself.
+"""
+
+import struct
+
+MAGIC = b"HOLTRING"
+VERSION = 1
+HEADER = 4096
+SLOT = 128
+CAPACITY = 4096
+SIZE = HEADER + SLOT * CAPACITY
+
+# magic, version, slot size, capacity, pid, start of the process on the monotonic clock (ns), crc of what precedes
+HEAD = struct.Struct("<8sIIIIQI")
+
+# Words of 8 bytes at WORDS_AT, written one by one.
+WORDS_AT = 256
+(
+    W_HEAD,  # slots written so far
+    W_PHASE,  # what the process is doing now, see PHASES
+    W_SINCE,  # since when (ns)
+    W_ACTIVITY,  # the last sign of life (ns)
+    W_STEP,  # steps done
+    W_EPOCH,
+    W_PLANNED,  # steps planned in all, 0 when not known
+    W_ERRORS,  # errors of our own, caught by the guard
+    W_PER_EPOCH,
+    W_EPOCHS,
+) = range(10)
+WORDS = 16
+
+PHASES = (
+    "start",  # before the first step
+    "other",  # the user's own code between the rest
+    "data",
+    "forward",
+    "backward",
+    "optimizer",
+    "validation",
+    "checkpoint",
+    "compile",
+)
+START, OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER, VALIDATION, CHECKPOINT, COMPILE = range(len(PHASES))
+
+# Kinds of slots.
+STEP = 1
+LATE = 2  # a loss or a norm that came back from the device after its step's slot was written
+DEVICE = 3  # the framework's memory figures
+
+# seq, t (ns), step, kind, flags, epoch, then by kind:
+#   STEP and LATE: eight durations (ns) in the order of PHASES, START left out; loss, lr, grad_norm (NaN when not known); batch size
+#   DEVICE: allocated, reserved, peak, driver, retries, ooms, index, 0; three unused; 0
+BODY = struct.Struct("<QQQHHI8Q3dI")
+CRC = struct.Struct("<I")
+CRC_AT = SLOT - CRC.size
+assert BODY.size <= CRC_AT
+
+F_LOSS_KNOWN = 1  # the loss is a reading; without it the field is empty, whatever it holds
+F_GRAD_KNOWN = 2
