@@ -1,0 +1,125 @@
+"""How many steps a plain loop means to take: the loader's length, and the `range` of the loop around it."""
+
+import ast
+import linecache
+import sys
+from math import prod
+
+from ..user_frame import is_user_file
+
+_BATCH_EVENTS = 50
+
+
+class Plan:
+    """Counts the passes over the loader that training draws from, and looks once for the number of epochs."""
+
+    def __init__(self, guest):
+        self.guest = guest
+        self.drew_from = None
+        self.passes = {}  # id of a loader -> passes begun
+        self.source = {}  # id of an iterator -> (id of its loader, its length)
+        self.epoch = 0
+        self.told = None
+        self.batches = 0
+        self.known = False  # a Trainer has said its plan: it knows better
+
+    def pass_begins(self, loader, iterator):
+        key = id(loader)
+        self.passes[key] = self.passes.get(key, 0) + 1
+        try:
+            length = len(loader)
+        except Exception:
+            length = 0
+        if len(self.source) > 64:
+            self.source.clear()
+        self.source[id(iterator)] = (key, length, self.passes[key])
+
+    def stepped(self, beat):
+        """After a step, once a second: which epoch this is, and what is still planned."""
+        _key, length, passes = self.source.get(self.drew_from, (None, 0, 0))
+        if passes and passes != self.epoch and not self.known:
+            self.epoch = passes
+            beat.new_epoch(passes)
+            self.guest.say("epoch", epoch=passes, step=beat.steps)
+        if self.told is None and not self.known:
+            loops = loops_around(sys._getframe(2))
+            if length:
+                self.tell(beat, epochs=loops[0] if loops else 0, per_epoch=length, source="loop")
+            else:
+                epochs = loops[0] if len(loops) > 1 else 0
+                self.tell(beat, epochs=epochs, steps=prod(loops) if loops else 0, source="loop")
+
+    def tell(self, beat, epochs=0, per_epoch=0, steps=0, source=""):
+        """Say the plan when it is new; `steps` counts optimizer steps, `per_epoch` batches."""
+        plan = (epochs, per_epoch, steps)
+        if plan == self.told:
+            return
+        self.told = plan
+        beat.plan(steps=steps, per_epoch=per_epoch, epochs=epochs)
+        if any(plan):
+            self.guest.say("plan", steps=steps, epochs=epochs, steps_per_epoch=per_epoch, source=source)
+
+    def say_batch(self, step, shapes):
+        if self.batches < _BATCH_EVENTS:
+            self.batches += 1
+            self.guest.say("batch", step=step, shapes=shapes)
+
+
+def loops_around(frame):
+    """The lengths of the `for ... in range(N)` loops around a step in the user's own frames, outermost first."""
+    found = []
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            found = _ranges_around(frame) + found
+        frame = frame.f_back
+    return found
+
+
+def _ranges_around(frame):
+    source = "".join(linecache.getlines(frame.f_code.co_filename))
+    if not source or len(source) > 2_000_000:
+        return []
+    counts = []
+    for node in ast.walk(ast.parse(source)):  # breadth first: outer loops come before inner ones
+        if isinstance(node, ast.For) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+            count = _count(node.iter, frame) if _in_same_function(node, frame) else 0
+            if count:
+                counts.append(count)
+    return counts
+
+
+def _in_same_function(node, frame):
+    first = frame.f_code.co_firstlineno
+    return node.lineno >= first
+
+
+def _count(call, frame):
+    """The number of passes of `range(...)`, also inside `tqdm(...)`, `trange(...)` or `enumerate(...)`."""
+    while isinstance(call, ast.Call) and isinstance(call.func, (ast.Name, ast.Attribute)):
+        name = call.func.id if isinstance(call.func, ast.Name) else call.func.attr
+        if name in ("range", "trange"):
+            bounds = [_value(argument, frame) for argument in call.args]
+            if bounds and all(type(bound) is int for bound in bounds):
+                return len(range(*bounds))
+            return 0
+        if not call.args:
+            return 0
+        call = call.args[0]
+    return 0
+
+
+def _value(node, frame):
+    """A number that stands there or that a name or an attribute holds; nothing is called."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+    if isinstance(node, ast.Attribute):
+        owner = _value(node.value, frame)
+        held = getattr(owner, "__dict__", None)
+        return held.get(node.attr) if isinstance(held, dict) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        left, right = _value(node.left, frame), _value(node.right, frame)
+        if type(left) is int and type(right) is int:
+            return left + right if isinstance(node.op, ast.Add) else left - right
+    return None

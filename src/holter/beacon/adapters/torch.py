@@ -1,0 +1,418 @@
+"""PyTorch on CPU, CUDA and MPS: steps from the optimizers, phases from loader, model, backward and optimizer.
+
+What is patched, and why nothing gentler does:
+- `_BaseDataLoaderIter.__next__`: the time a step waits for data; loaders offer no hook.
+- `Tensor.backward`: backward's time and the loss; it is one call per step and never traced by the compiler.
+- the class of a trained model, `__call__` of it alone: forward's time, the batch's shape, evaluation under
+  `no_grad`. PyTorch's global module hooks would slow down every submodule, hooks on the instance would be
+  pickled with it. Under the compiler the patch steps aside.
+- `Optimizer.__init__`, `DataLoader.__init__`, `Module.__init__`: who was made where.
+- `Module.train`: evaluation begins and ends; `torch.save`: a checkpoint.
+- `GradScaler.scale`: the loss before scaling; `clip_grad_norm_`: a norm that was computed anyway.
+Steps come through PyTorch's own global optimizer hooks.
+"""
+
+import functools
+import sys
+import weakref
+from math import nan
+from time import monotonic
+
+from ...record import ring_format as f
+from ..census import site_of
+from ..user_frame import user_frame
+from . import _torch_device, _torch_plan
+
+WAITS_FOR = ("torch",)
+_NEWBORN = 256
+
+
+def install(guest, torch):
+    """Patch this PyTorch; returns the reason when it is too old to be known."""
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < (2, 2):
+        return "PyTorch %s is older than 2.2" % torch.__version__
+    _Adapter(guest, torch).patch()
+    guest.farewell.watch_exit_calls()
+    return None
+
+
+class _Adapter:
+    def __init__(self, guest, torch):
+        self.guest = guest
+        self.torch = torch
+        self.guard = guest.guard
+        self.beat = guest.beat
+        self.trained = set()  # ids of parameters that an optimizer holds
+        self.wrapped = set()  # model classes whose calls are timed
+        self.modules = weakref.WeakSet()
+        self.newborn = []  # modules made since the last count, with the line that made them
+        self.main = None  # the optimizer whose steps count: the first that stepped
+        self.loss = nan
+        self.loss_known = 0
+        self.batch = 0
+        self.shape = None
+        self.unscaled = None
+        self.grad_norm = nan
+        self.grad_known = 0
+        self.next_rare = 0.0
+        self.is_compiling = torch.compiler.is_compiling
+        self.device = _torch_device.Device(torch, self.beat, self.guard)
+        self.plan = _torch_plan.Plan(guest)
+
+    def patch(self):
+        self._patch_births()
+        self._patch_loader()
+        self._patch_backward()
+        self._patch_optimizers()
+        self._patch_mode()
+        self._patch_save()
+        self._patch_scaler()
+        self._patch_workers()
+        self._watch_compiler()
+
+    # --- who was made where -------------------------------------------------------------------------------
+
+    def _patch_births(self):
+        nn, optim, data = self.torch.nn, self.torch.optim, self.torch.utils.data
+        adapter, module_class = self, self.torch.nn.Module
+
+        def module_born(module):
+            adapter.modules.add(module)
+            frame = sys._getframe(2)
+            while frame is not None:
+                code = frame.f_code
+                if code.co_name == "__init__" and code.co_argcount and code.co_varnames[0] == "self":
+                    owner = frame.f_locals.get("self")
+                    if owner is not module and isinstance(owner, module_class):
+                        return  # a part of another model
+                frame = frame.f_back
+            adapter.newborn.append((weakref.ref(module), site_of(user_frame(2))))
+            if len(adapter.newborn) >= _NEWBORN:
+                adapter.count_models()
+
+        _after_init(nn.Module, module_born, self.guard)
+        _after_init(optim.Optimizer, self._optimizer_born, self.guard)
+        _after_init(data.DataLoader, lambda loader: self.guest.census.born("loader", loader), self.guard)
+
+    def count_models(self):
+        """Take the new modules into the census, those left out that have since become a part of another."""
+        newborn, self.newborn = self.newborn, []
+        alive = [(module, site) for module, site in ((ref(), site) for ref, site in newborn) if module is not None]
+        parts = {id(child) for module, _ in alive for child in module.children()}
+        for module, site in alive:
+            if site is not None and id(module) not in parts:
+                self.guest.census.born("model", module, site)
+
+    def _optimizer_born(self, optimizer):
+        self.guest.census.born("optimizer", optimizer)
+        self._learn(optimizer)
+
+    def _learn(self, optimizer):
+        """Find the models that this optimizer trains, and time the calls of their classes."""
+        self.beat.open()
+        self.guest.greet("trainer")
+        self.count_models()
+        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        self.trained |= mine
+        everyone = list(self.modules)
+        parts = {id(child) for module in everyone for child in module.children()}
+        for module in everyone:
+            if id(module) in parts or isinstance(module, self.torch.jit.ScriptModule):
+                continue
+            if any(id(p) in mine for p in module.parameters()):
+                self._time_calls(type(module))
+
+    def _time_calls(self, cls):
+        if cls in self.wrapped or cls is self.torch.nn.Module:
+            return
+        self.wrapped.add(cls)
+        inner = cls.__call__
+        beat, enter, guard = self.beat, self.beat.enter, self.guard
+        is_compiling, grad_enabled = self.is_compiling, self.torch.is_grad_enabled
+        notice = self._notice_batch
+
+        @functools.wraps(inner)
+        def __call__(module, *args, **kwargs):  # noqa: N807
+            if is_compiling():
+                return inner(module, *args, **kwargs)
+            phase = beat.phase
+            if phase == 3 or phase == 6:  # FORWARD: a part of a model that is timed already; VALIDATION
+                beat.alive()
+                return inner(module, *args, **kwargs)
+            enter(3 if grad_enabled() else 6)
+            try:
+                result = inner(module, *args, **kwargs)
+            finally:
+                enter(phase)
+            try:
+                notice(args, kwargs)
+            except Exception as error:
+                guard.caught("batch", error)
+            return result
+
+        cls.__call__ = __call__
+
+    def _notice_batch(self, args, kwargs):
+        first = args[0] if args else next(iter(kwargs.values()), None)
+        shape = getattr(first, "shape", None)
+        if shape is None or shape == self.shape:
+            return
+        self.shape = shape
+        self.batch = int(shape[0]) if len(shape) else 0
+        tensors = [t for t in (*args, *kwargs.values()) if hasattr(t, "shape") and hasattr(t, "dtype")][:8]
+        described = [[list(t.shape), str(t.dtype)] for t in tensors]
+        self.plan.say_batch(self.beat.steps + 1, described)
+
+    # --- the phases ---------------------------------------------------------------------------------------
+
+    def _patch_loader(self):
+        from torch.utils.data import DataLoader
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        beat, enter, guard, plan = self.beat, self.beat.enter, self.guard, self.plan
+        inner_next, inner_iter = _BaseDataLoaderIter.__next__, DataLoader.__iter__
+
+        @functools.wraps(inner_next)
+        def __next__(iterator):  # noqa: N807
+            phase = beat.phase
+            if phase == 6:  # VALIDATION
+                beat.alive()
+                return inner_next(iterator)
+            enter(2)  # DATA
+            try:
+                return inner_next(iterator)
+            finally:
+                enter(phase)
+                plan.drew_from = id(iterator)
+
+        @functools.wraps(inner_iter)
+        def __iter__(loader):  # noqa: N807
+            iterator = inner_iter(loader)
+            try:
+                plan.pass_begins(loader, iterator)
+            except Exception as error:
+                guard.caught("loader", error)
+            return iterator
+
+        _BaseDataLoaderIter.__next__ = __next__
+        DataLoader.__iter__ = __iter__
+
+    def _patch_backward(self):
+        tensor_class = self.torch.Tensor
+        inner = tensor_class.backward
+        beat, enter, guard = self.beat, self.beat.enter, self.guard
+        is_compiling, device = self.is_compiling, self.device
+
+        @functools.wraps(inner)
+        def backward(tensor, *args, **kwargs):
+            if is_compiling():
+                return inner(tensor, *args, **kwargs)
+            phase = beat.phase
+            enter(4)  # BACKWARD
+            try:
+                result = inner(tensor, *args, **kwargs)
+            finally:
+                # a backward pass means that training has resumed, whatever mode the model was left in
+                enter(1 if phase == 6 or phase == 0 else phase)
+            try:
+                loss = tensor
+                if self.unscaled is not None:
+                    scaled, plain = self.unscaled
+                    loss = plain if scaled is tensor else tensor
+                    self.unscaled = None
+                if loss.is_cpu:
+                    if loss.numel() == 1:
+                        self.loss = loss.item()
+                        self.loss_known = 1
+                else:
+                    self.loss_known = 0
+                    device.loss(loss, beat.steps + 1)
+            except Exception as error:
+                guard.caught("loss", error)
+            return result
+
+        tensor_class.backward = backward
+
+    def _patch_optimizers(self):
+        from torch.optim.optimizer import (
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
+
+        beat, guard = self.beat, self.guard
+        is_compiling = self.is_compiling
+
+        def before(optimizer, _args, _kwargs):
+            if is_compiling():
+                return
+            try:
+                beat.enter(5)  # OPTIMIZER
+                if self.device.norm_due():
+                    self.device.norm(optimizer, beat.steps + 1, self)
+            except Exception as error:
+                guard.caught("before step", error)
+
+        def after(optimizer, _args, _kwargs):
+            if is_compiling():
+                return
+            try:
+                if optimizer is not self.main_optimizer():
+                    if self.main is not None:
+                        beat.enter(1)
+                        return
+                    self.main = weakref.ref(optimizer)
+                    self._learn(optimizer)
+                rate = optimizer.param_groups[0]["lr"]
+                if rate.__class__ is not float:
+                    rate = float(rate) if getattr(rate, "is_cpu", True) else nan
+                beat.step(self.loss, rate, self.grad_norm, self.batch, self.loss_known | self.grad_known)
+                self.loss_known = self.grad_known = 0
+                self.grad_norm = nan
+                now = beat.since * 1e-9
+                if now >= self.next_rare:
+                    self._rare(now)
+            except Exception as error:
+                guard.caught("after step", error)
+
+        register_optimizer_step_pre_hook(before)
+        register_optimizer_step_post_hook(after)
+
+    def main_optimizer(self):
+        return self.main() if self.main is not None else None
+
+    def _rare(self, now):
+        """Once a second: what need not be known at every step."""
+        self.next_rare = now + 1.0
+        self.plan.stepped(self.beat)
+        self.device.read()
+        if self.newborn:
+            self.count_models()
+        self.guest.census.tell(monotonic())
+        if self.main is not None and self.main() is None:
+            self.main = None  # the optimizer was dropped: the next one that steps counts
+
+    def _patch_mode(self):
+        module_class = self.torch.nn.Module
+        inner = module_class.train
+        beat, guard, trained = self.beat, self.guard, self.trained
+
+        @functools.wraps(inner)
+        def train(module, mode=True):
+            result = inner(module, mode)
+            try:
+                phase = beat.phase
+                if phase == 6 and mode:
+                    if _has_any(module, trained):
+                        beat.enter(1)
+                elif not mode and phase == 1 and _has_any(module, trained):
+                    beat.enter(6)  # VALIDATION
+            except Exception as error:
+                guard.caught("train/eval", error)
+            return result
+
+        module_class.train = train
+
+    def _patch_save(self):
+        _timed(self.torch, "save", self.beat, f.CHECKPOINT)
+
+    def _patch_scaler(self):
+        amp = getattr(self.torch, "amp", None)
+        scaler_class = getattr(amp, "GradScaler", None) or self.torch.cuda.amp.GradScaler
+        inner = scaler_class.scale
+        adapter = self
+
+        @functools.wraps(inner)
+        def scale(scaler, outputs):
+            result = inner(scaler, outputs)
+            adapter.unscaled = (result, outputs) if result is not outputs else None
+            return result
+
+        scaler_class.scale = scale
+
+        clip_module = self.torch.nn.utils
+        inner_clip = clip_module.clip_grad_norm_
+
+        @functools.wraps(inner_clip)
+        def clip_grad_norm_(*args, **kwargs):
+            norm = inner_clip(*args, **kwargs)
+            try:
+                if norm.is_cpu:
+                    adapter.grad_norm = norm.item()
+                    adapter.grad_known = 2
+                    adapter.device.norm_seen()
+            except Exception as error:
+                adapter.guard.caught("clip_grad_norm_", error)
+            return norm
+
+        for holder in (clip_module, clip_module.clip_grad):
+            if getattr(holder, "clip_grad_norm_", None) is inner_clip:
+                holder.clip_grad_norm_ = clip_grad_norm_
+
+    # --- workers and the compiler -------------------------------------------------------------------------
+
+    def _patch_workers(self):
+        from torch.utils.data._utils import worker
+
+        inner, guest = worker._worker_loop, self.guest
+
+        @functools.wraps(inner)
+        def _worker_loop(*args, **kwargs):
+            guest.guard(guest.greet)("worker")
+            return inner(*args, **kwargs)
+
+        worker._worker_loop = _worker_loop
+
+    def _watch_compiler(self):
+        """Compilation as a phase, through the compiler's own callbacks; older releases have none."""
+        beat, guard = self.beat, self.guard
+
+        def watch(callback):
+            before = []
+
+            def begin(*_args):
+                before.append(beat.enter(f.COMPILE))
+
+            def end(*_args):
+                if before:
+                    beat.enter(before.pop())
+
+            callback.on_compile_start(guard(begin))
+            callback.on_compile_end(guard(end))
+
+        self.guest.hook.when_imported("torch._dynamo.callback", watch)
+
+
+def _has_any(module, ids):
+    for parameter in module.parameters():
+        return id(parameter) in ids  # the first is enough: a model is trained or it is not
+    return False
+
+
+def _after_init(cls, act, guard):
+    inner = cls.__init__
+
+    @functools.wraps(inner)
+    def __init__(self, *args, **kwargs):  # noqa: N807
+        inner(self, *args, **kwargs)
+        try:
+            act(self)
+        except Exception as error:
+            guard.caught(cls.__name__ + ".__init__", error)
+
+    cls.__init__ = __init__
+
+
+def _timed(holder, name, beat, phase):
+    inner = getattr(holder, name)
+
+    @functools.wraps(inner)
+    def timed(*args, **kwargs):
+        before = beat.enter(phase)
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            beat.enter(before)
+
+    setattr(holder, name, timed)
+

@@ -1,0 +1,110 @@
+"""The guest's arrival: called from sitecustomize in every Python that the command starts.
+
+In a process that is no training it opens one empty file for stacks, watches for imports, and is silent.
+"""
+
+import os
+import sys
+
+from .guard import Guard
+from .import_hook import ImportHook
+from .say import Say
+
+# Variables that say which part a process plays; nothing else of the environment is ever recorded.
+_PART = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
+class Guest:
+    """All that one process's beacon consists of; adapters are handed this and nothing else."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.pid = os.getpid()
+        self.say = Say(os.path.join(folder, "%d.jsonl" % self.pid))
+        self.guard = Guard(self.say)
+        self.hook = ImportHook(self.guard)
+        self.role = "python"
+        self._beat = None
+        self._census = None
+        self._greeted = False
+
+    @property
+    def beat(self):
+        """The heartbeat, made when the first adapter wants it."""
+        if self._beat is None:
+            from .beat import Beat
+
+            self._beat = Beat(self._make_ring)
+        return self._beat
+
+    @property
+    def census(self):
+        if self._census is None:
+            from .census import Census
+
+            self._census = Census(self.say)
+        return self._census
+
+    def _make_ring(self):
+        from .ring import Ring
+
+        ring = Ring(os.path.join(self.folder, "%d.ring" % self.pid))
+        self.guard.words = ring.words
+        return ring
+
+    def greet(self, role=None):
+        """Say hello, once for each part that this process turns out to play."""
+        if self._greeted and (role is None or role == self.role):
+            return
+        self._greeted = True
+        self.role = role or self.role
+        part = {name.lower(): os.environ[name] for name in _PART if name in os.environ}
+        argv = getattr(sys, "argv", None) or [""]
+        version = "%d.%d.%d" % sys.version_info[:3]
+        self.say("guest", ppid=os.getppid(), python=version, role=self.role, argv0=argv[0], **part)
+
+    def adapter(self, framework, version, install):
+        """Let an adapter in, or record why it was declined."""
+        self.greet()
+        try:
+            because = install()
+        except Exception as error:
+            because = "%s: %s" % (type(error).__name__, str(error)[:300])
+        if because:
+            self.say("adapter", framework=framework, version=version, state="declined", because=because)
+        else:
+            self.say("adapter", framework=framework, version=version, state="on")
+
+    def born_of_fork(self):
+        """In a forked child: leave the parent's ring and files alone, and be a guest of this process's own."""
+        self.pid = os.getpid()
+        self.say.__init__(os.path.join(self.folder, "%d.jsonl" % self.pid))
+        self.role = "python"
+        self._greeted = False
+        if self._beat is not None:
+            self.guard.words = None
+            self._beat.reset(self._make_ring)
+        from . import stack_dump
+
+        stack_dump.arm(self.folder)
+
+
+def arrive(folder):
+    """Set everything up; runs before the script's first line."""
+    guest = Guest(folder)
+    sys.modules["_holter"].guest = guest
+    from . import adapters, stack_dump
+
+    guest.guard(stack_dump.arm)(folder)
+    adapters.wait_for_frameworks(guest)
+    guest.hook.install()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=guest.guard(guest.born_of_fork))
+
+    import atexit
+
+    from .farewell import Farewell
+
+    farewell = Farewell(guest.say, guest.guard)
+    guest.farewell = farewell
+    atexit.register(guest.guard(farewell.at_exit))

@@ -1,0 +1,69 @@
+"""Who was made where: live models, optimizers, loaders and traced functions by the user's line that made them."""
+
+import time
+import weakref
+
+from .user_frame import place_of, user_frame
+
+_SITES = 200  # a script that makes things on more lines than this is counted, not listed
+
+
+def site_of(frame):
+    """A frame as the line that made something: file, line, function; None without a frame."""
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+class _Site:
+    __slots__ = ("alive", "made", "objects", "told", "told_at", "where")
+
+    def __init__(self, where):
+        self.where = where
+        self.made = 0
+        self.alive = 0
+        self.told = (0, 0)
+        self.told_at = 0.0
+        self.objects = []
+
+
+class Census:
+    """Counts births by line and deaths through weak references; it never keeps anything alive."""
+
+    def __init__(self, say):
+        self.say = say
+        self.sites = {}
+        self._refs = {}
+
+    def born(self, what, thing, site=None):
+        """Note a new object; `site` is the user's line that made it, as `site_of` gives it, where it is known."""
+        site = site or site_of(user_frame(2))
+        if site is None:
+            return
+        key = (what, type(thing).__name__, site[0], site[1])
+        entry = self.sites.get(key)
+        if entry is None:
+            if len(self.sites) >= _SITES:
+                return
+            entry = self.sites[key] = _Site(dict(place_of(*site), what=what, name=type(thing).__name__))
+        entry.made += 1
+        entry.alive += 1
+        number = id(thing)
+
+        def died(_ref, entry=entry, number=number, refs=self._refs):
+            entry.alive -= 1
+            refs.pop(number, None)
+
+        self._refs[number] = weakref.ref(thing, died)
+        # The first is told at once, so that a run that dies early has it; the rest at the pace of `tell`.
+        if entry.made == 1:
+            self._tell(entry, time.monotonic())
+
+    def tell(self, now):
+        """Say what has changed, at most once a second per line; called now and then from a step."""
+        for site in list(self.sites.values()):
+            if (site.made, site.alive) != site.told and now - site.told_at >= 1.0:
+                self._tell(site, now)
+
+    def _tell(self, site, now):
+        site.told = (site.made, site.alive)
+        site.told_at = now
+        self.say("made", made=site.made, alive=site.alive, **site.where)

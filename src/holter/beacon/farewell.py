@@ -1,0 +1,83 @@
+"""What the process can still say when it ends by itself: the uncaught exception, or who called exit."""
+
+import os
+import sys
+
+from .user_frame import is_user_file, place, place_of, user_frame
+
+
+def _frames(traceback):
+    frames = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        entry = place_of(code.co_filename, traceback.tb_lineno, code.co_name)
+        entry["user"] = is_user_file(code.co_filename)
+        frames.append(entry)
+        traceback = traceback.tb_next
+    return frames[-40:]
+
+
+def _describe(error):
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its message could not be read)"
+    return {"type": type(error).__qualname__, "module": type(error).__module__, "message": text[:4000]}
+
+
+def uncaught():
+    """The exception that ended the main thread, read after the interpreter has printed it; None when there is none."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if error is None or not isinstance(error, BaseException):
+        return None
+    fields = _describe(error)
+    fields["frames"] = _frames(getattr(sys, "last_traceback", None) or error.__traceback__)
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    chain = []
+    while cause is not None and len(chain) < 5:
+        chain.append(dict(_describe(cause), frames=_frames(cause.__traceback__)))
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    if chain:
+        fields["chain"] = chain
+    return fields
+
+
+class Farewell:
+    """Speaks at exit. Hooks nothing that the script could see: the interpreter leaves the exception in `sys`."""
+
+    def __init__(self, say, guard):
+        self.say = say
+        self.guard = guard
+        self.pid = os.getpid()
+
+    def at_exit(self):
+        if os.getpid() != self.pid:
+            return
+        fields = uncaught()
+        if fields is not None:
+            self.say("exception", main=True, **fields)
+
+    def watch_exit_calls(self):
+        """Note who calls `sys.exit` or `os._exit` from the user's own code; both still do just what they did."""
+        sys_exit, os_exit = sys.exit, os._exit
+        say, guard = self.say, self.guard
+
+        def exit(status=None, /):
+            """Exit the interpreter by raising SystemExit(status)."""
+            try:
+                say("exit-called", status=str(status)[:200], **place(user_frame()))
+            except Exception as error:
+                guard.caught("sys.exit", error)
+            return sys_exit(status)
+
+        def _exit(status):
+            """Exit to the system with specified status, without normal exit processing."""
+            try:
+                if is_user_file(sys._getframe(1).f_code.co_filename):
+                    say("exit-called", status=str(status)[:200], **place(user_frame()))
+            except Exception as error:
+                guard.caught("os._exit", error)
+            return os_exit(status)
+
+        sys.exit = exit
+        os._exit = _exit

@@ -1,0 +1,40 @@
+"""The one guard around everything of ours inside the training process: errors are counted and told, never raised."""
+
+from functools import wraps
+
+_TOLD_AT_MOST = 20
+
+
+class Guard:
+    """Counts our own errors; after too many from one place that place falls silent for good."""
+
+    def __init__(self, say, words=None):
+        self.say = say
+        self.words = words
+        self.count = 0
+
+    def caught(self, where, error):
+        """Note an error of ours; called from `except` blocks, so it must not raise itself."""
+        try:
+            self.count += 1
+            if self.words is not None:
+                from ..record.ring_format import W_ERRORS
+
+                self.words[W_ERRORS] = self.count
+            if self.count <= _TOLD_AT_MOST:
+                self.say("guest-error", where=where, error="%s: %s" % (type(error).__name__, str(error)[:300]))
+        except Exception:
+            pass
+
+    def __call__(self, function):
+        """Wrap a function of ours that runs rarely; hot paths carry their own `try`."""
+
+        @wraps(function)
+        def guarded(*args, **kwargs):
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                self.caught(function.__name__, error)
+                return None
+
+        return guarded

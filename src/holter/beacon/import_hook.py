@@ -1,0 +1,76 @@
+"""Wakes an adapter when the script has imported its framework; costs nothing until then."""
+
+import sys
+from importlib.machinery import PathFinder
+
+
+class _LoaderThatTells:
+    """Stands in for a module's loader during its import only; afterwards the module carries its own again."""
+
+    def __init__(self, loader, spec, told):
+        self._loader = loader
+        self._spec = spec
+        self._told = told
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        self._spec.loader = self._loader
+        try:
+            module.__loader__ = self._loader
+        except Exception:
+            pass
+        self._loader.exec_module(module)
+        self._told(module)
+
+
+class ImportHook:
+    """A finder in front of the others that only watches for a handful of names."""
+
+    def __init__(self, guard):
+        self.guard = guard
+        self.waiting = {}
+
+    def when_imported(self, name, act):
+        """Call `act(module)` once `name` has been imported; at once if it already is."""
+        act = self.guard(act)
+        module = sys.modules.get(name)
+        if module is not None:
+            act(module)
+        else:
+            self.waiting.setdefault(name, []).append(act)
+
+    def find_spec(self, name, path=None, target=None):
+        acts = self.waiting.get(name)
+        if acts is None:
+            return None
+        try:
+            spec = self._real_spec(name, path, target)
+            if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
+                return None
+
+            def told(module):
+                for act in self.waiting.pop(name, ()):
+                    act(module)
+
+            spec.loader = _LoaderThatTells(spec.loader, spec, told)
+            return spec
+        except Exception as error:
+            self.guard.caught("find_spec", error)
+            return None
+
+    def _real_spec(self, name, path, target):
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                return spec
+        return PathFinder.find_spec(name, path, target)
+
+    def install(self):
+        sys.meta_path.insert(0, self)
