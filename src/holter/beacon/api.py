@@ -1,7 +1,7 @@
 """The small public API, for loops that no adapter knows; a no-op outside Holter.
 
-    for batch in holter.track(loader): ...
-    holter.step(loss=loss)
+for batch in holter.track(loader): ...
+holter.step(loss=loss)
 """
 
 import sys

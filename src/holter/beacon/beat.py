@@ -133,9 +133,7 @@ class Beat:
     def device(self, allocated=0, reserved=0, peak=0, driver=0, retries=0, ooms=0, index=0):
         """The framework's own memory figures."""
         figures = (allocated, reserved, peak, driver, retries, ooms, index, 0)
-        self.put(
-            _pack(self.seq, clock(), self.steps, f.DEVICE, 0, self.epoch, *figures, nan, nan, nan, 0)
-        )
+        self.put(_pack(self.seq, clock(), self.steps, f.DEVICE, 0, self.epoch, *figures, nan, nan, nan, 0))
         self.seq += 1
 
     def new_epoch(self, epoch):

@@ -41,4 +41,3 @@ def arm(folder):
     if fatal:
         faulthandler.enable(file=fd, all_threads=True)
     return {"armed": int(number), "stack_fd": fd, "fatal": fatal}
-

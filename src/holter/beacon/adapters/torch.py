@@ -58,7 +58,7 @@ class _Adapter:
         self.next_rare = 0.0
         self.is_compiling = torch.compiler.is_compiling
         self.device = _torch_device.Device(torch, self.beat, self.guard)
-        self.plan = _torch_plan.Plan(guest)
+        self.plan = guest.plan = _torch_plan.Plan(guest)
 
     def patch(self):
         self._patch_births()
@@ -98,7 +98,9 @@ class _Adapter:
     def count_models(self):
         """Take the new modules into the census, those left out that have since become a part of another."""
         newborn, self.newborn = self.newborn, []
-        alive = [(module, site) for module, site in ((ref(), site) for ref, site in newborn) if module is not None]
+        alive = [
+            (module, site) for module, site in ((ref(), site) for ref, site in newborn) if module is not None
+        ]
         parts = {id(child) for module, _ in alive for child in module.children()}
         for module, site in alive:
             if site is not None and id(module) not in parts:
@@ -415,4 +417,3 @@ def _timed(holder, name, beat, phase):
             beat.enter(before)
 
     setattr(holder, name, timed)
-

@@ -1,0 +1,95 @@
+"""What a record may hold of a command line and of the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+MASK = "***"
+
+# The only variables whose values are recorded: they steer memory, threads and devices, and hold no secrets.
+ENVIRONMENT = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_LAUNCH_BLOCKING",
+    "KERAS_BACKEND",
+    "LOCAL_RANK",
+    "MALLOC_ARENA_MAX",
+    "MKL_NUM_THREADS",
+    "NCCL_DEBUG",
+    "OMP_NUM_THREADS",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_ENABLE_MPS_FALLBACK",
+    "PYTORCH_MPS_HIGH_WATERMARK_RATIO",
+    "PYTORCH_MPS_LOW_WATERMARK_RATIO",
+    "PYTHONFAULTHANDLER",
+    "RANK",
+    "SLURM_JOB_ID",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "TF_GPU_ALLOCATOR",
+    "TF_NUM_INTEROP_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "WORLD_SIZE",
+)
+
+_WORD = (
+    r"(?:api[-_]?key|apikey|access[-_]?key|private[-_]?key|secret|token|passw(?:or)?d|passwd|pwd|credential|"
+    r"auth|bearer|signature|session[-_]?key)"
+)
+# --hf-token VALUE: the option says it, the next word holds it
+_OPTION = re.compile(rf"--?[\w.-]*{_WORD}[\w.-]*", re.IGNORECASE)
+# --token=VALUE, HF_TOKEN=VALUE, trainer.api_key:VALUE, "password": "VALUE"
+_ASSIGNED = re.compile(rf"(?i)([\w.-]*{_WORD}[\w.-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s&,;\"']+)")
+# scheme://user:VALUE@host
+_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)([^\s/@]+)(@)")
+# shapes of well-known keys, wherever they stand
+_SHAPES = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|"
+    r"xox[abprs]-[A-Za-z0-9-]{10,}|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|glpat-[\w-]{16,}|wandb_v1_\w{20,}|"
+    r"eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,})"
+)
+_HEX_KEY = re.compile(r"\b[0-9a-f]{40}\b", re.IGNORECASE)
+# Names with such a word that hold a size or a file, such as --token-length 512 or --tokenizer bpe.
+_ABOUT_TEXT = re.compile(
+    r"(?i)tokeniz|token[-_]?(len|dim|size|type|drop|mix|count)|author|(?:num|max|min)[\w-]*token"
+)
+
+
+def mask_text(text: str) -> str:
+    """One word of a command line, or a whole line, with what looks like a secret masked."""
+    text = _URL.sub(rf"\1{MASK}\3", text)
+    text = _ASSIGNED.sub(
+        lambda m: m.group(0) if _harmless(m.group(1), m.group(2)) else m.group(1) + MASK, text
+    )
+    text = _SHAPES.sub(MASK, text)
+    return _HEX_KEY.sub(MASK, text)
+
+
+def _harmless(name: str, value: str) -> bool:
+    """A number or a switch is no secret, nor is an option about tokens of text."""
+    bare = value.strip("\"'")
+    if re.fullmatch(r"-?[\d.]+|true|false|none|null", bare, re.IGNORECASE):
+        return True
+    return bool(_ABOUT_TEXT.search(name))
+
+
+def mask_command(words: Sequence[str]) -> list[str]:
+    """A command's words with the values of secret options masked."""
+    masked: list[str] = []
+    hide_next = False
+    for word in words:
+        if hide_next and not word.startswith("-"):
+            masked.append(word if _harmless("", word) else MASK)
+            hide_next = False
+            continue
+        hide_next = bool(_OPTION.fullmatch(word)) and not _ABOUT_TEXT.search(word)
+        masked.append(mask_text(word))
+    return masked
+
+
+def named_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The values of the named list, where they are set."""
+    environ = os.environ if environ is None else environ
+    return {name: environ[name][:500] for name in ENVIRONMENT if name in environ}

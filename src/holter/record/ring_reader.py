@@ -1,0 +1,87 @@
+"""The reading side of the ring: what a guest wrote, also while it writes and after it was killed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from holter.record import ring_format as f
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One slot whose checksum holds."""
+
+    seq: int
+    time: float
+    step: int
+    kind: int
+    flags: int
+    epoch: int
+    figures: tuple[int, ...]
+    loss: float
+    lr: float
+    grad_norm: float
+    batch: int
+
+    @property
+    def took(self) -> float:
+        """The step's own duration in seconds: validation, checkpoints and compilation between steps left out."""
+        return sum(self.figures[:5]) * 1e-9
+
+
+class NotARing(ValueError):
+    """The bytes are not a ring of ours."""
+
+
+class RingView:
+    """A ring as bytes or mapped memory."""
+
+    def __init__(self, raw: Any) -> None:
+        if len(raw) < f.SIZE:
+            raise NotARing("too short")
+        head = bytes(raw[: f.HEAD.size])
+        magic, version, slot, capacity, self.pid, started, crc = f.HEAD.unpack(head)
+        if magic != f.MAGIC or version != f.VERSION or crc != crc32(head[:-4]):
+            raise NotARing("not a ring of this version")
+        if slot != f.SLOT or capacity != f.CAPACITY:
+            raise NotARing("another slot size")
+        self.started = started * 1e-9
+        self._raw = raw
+
+    def words(self) -> tuple[int, ...]:
+        return struct.unpack_from(f"<{f.WORDS}Q", self._raw, f.WORDS_AT)
+
+    def state(self) -> dict[str, Any]:
+        """What the process is doing now, in the words of docs/record.md."""
+        words = self.words()
+        phase = words[f.W_PHASE]
+        since = words[f.W_SINCE] * 1e-9
+        return {
+            "pid": self.pid,
+            "phase": f.PHASES[phase] if phase < len(f.PHASES) else "other",
+            "since": since,
+            "activity": max(since, words[f.W_ACTIVITY] * 1e-9),
+            "step": words[f.W_STEP],
+            "epoch": words[f.W_EPOCH],
+            "planned": words[f.W_PLANNED],
+            "errors": words[f.W_ERRORS],
+        }
+
+    def slots(self, after: int = -1) -> Iterator[Slot]:
+        """The slots with a sequence number above `after`, oldest first; torn or overwritten ones are left out."""
+        written = self.words()[f.W_HEAD]
+        # One more than the header says: a kill may have come between the slot and the count.
+        for seq in range(max(after + 1, written - f.CAPACITY), written + 1):
+            at = f.HEADER + (seq % f.CAPACITY) * f.SLOT
+            raw = bytes(self._raw[at : at + f.SLOT])
+            (crc,) = f.CRC.unpack_from(raw, f.CRC_AT)
+            if crc != crc32(raw[: f.BODY.size]):
+                continue
+            number, time, step, kind, flags, epoch, *rest = f.BODY.unpack_from(raw)
+            if number == seq:
+                figures, (loss, lr, grad_norm, batch) = tuple(rest[:8]), rest[8:]
+                yield Slot(seq, time * 1e-9, step, kind, flags, epoch, figures, loss, lr, grad_norm, batch)

@@ -1,0 +1,110 @@
+"""Windows of steps: made from the ring's slots, and merged when old samples are thinned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from holter.record import ring_format as f
+from holter.record.ring_reader import Slot
+
+_PARTS = ("other", "data", "forward", "backward", "optimizer")
+_BETWEEN = ("validation", "checkpoint", "compile")
+
+
+def window(pid: int, slots: Iterable[Slot], offset: float) -> dict[str, Any] | None:
+    """One `steps` line from the slots of a second; `offset` turns the monotonic clock into wall time."""
+    line: dict[str, Any] = {}
+    for slot in slots:
+        if slot.kind == f.STEP:
+            one = _single(pid, slot, offset)
+            line = merge(line, one) if line else one
+        elif slot.kind == f.LATE:
+            late = _readings(slot)
+            if line:
+                line.update(_merged_readings(line, late))
+            else:
+                line = {"k": "steps", "t": slot.time + offset, "m": slot.time, "pid": pid, "n": 0, **late}
+                line["first"] = line["last"] = slot.step
+    return line or None
+
+
+def _single(pid: int, slot: Slot, offset: float) -> dict[str, Any]:
+    took = slot.took
+    line: dict[str, Any] = {"k": "steps", "t": slot.time + offset, "m": slot.time, "pid": pid}
+    line |= {"n": 1, "first": slot.step, "last": slot.step, "sum": took, "min": took, "max": took}
+    line |= {name: ns * 1e-9 for name, ns in zip(_PARTS, slot.figures, strict=False)}
+    line |= {name: ns * 1e-9 for name, ns in zip(_BETWEEN, slot.figures[5:], strict=False) if ns}
+    line |= {"epoch": slot.epoch, "batch": slot.batch, "seq": slot.seq}
+    if math.isfinite(slot.lr):
+        line["lr"] = slot.lr
+    return line | _readings(slot)
+
+
+def _readings(slot: Slot) -> dict[str, Any]:
+    """Loss and gradient norm where they are known; what is not a number is told by its step instead."""
+    found: dict[str, Any] = {}
+    if slot.flags & f.F_LOSS_KNOWN:
+        if math.isfinite(slot.loss):
+            found["loss"] = {"first": slot.loss, "last": slot.loss, "min": slot.loss, "max": slot.loss}
+        else:
+            found["bad_loss"] = slot.step
+    if slot.flags & f.F_GRAD_KNOWN:
+        if math.isfinite(slot.grad_norm):
+            found["grad_norm"] = slot.grad_norm
+        else:
+            found["bad_grad"] = slot.step
+    return found
+
+
+def _merged_readings(early: dict[str, Any], late: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    a, b = early.get("loss"), late.get("loss")
+    if a and b:
+        found["loss"] = {
+            "first": a["first"],
+            "last": b["last"],
+            "min": min(a["min"], b["min"]),
+            "max": max(a["max"], b["max"]),
+        }
+    elif a or b:
+        found["loss"] = a or b
+    for name in ("bad_loss", "bad_grad"):  # the first one counts
+        steps = [line[name] for line in (early, late) if name in line]
+        if steps:
+            found[name] = min(steps)
+    if "grad_norm" in late or "grad_norm" in early:
+        found["grad_norm"] = late.get("grad_norm", early.get("grad_norm"))
+    return found
+
+
+def merge(early: dict[str, Any], late: dict[str, Any]) -> dict[str, Any]:
+    """Two neighbouring windows of one process as one."""
+    merged = {**early, **late}
+    merged["first"] = early.get("first", late.get("first"))
+    for name in ("n", "sum", "lost", *_PARTS, *_BETWEEN):
+        if name in early or name in late:
+            merged[name] = early.get(name, 0) + late.get(name, 0)
+    for name, pick in (("min", min), ("max", max)):
+        values = [line[name] for line in (early, late) if name in line]
+        if values:
+            merged[name] = pick(values)
+    return merged | _merged_readings(early, late)
+
+
+def devices(pid: int, slots: Iterable[Slot], offset: float) -> list[dict[str, Any]]:
+    """The last `device` line of each device among the slots."""
+    names = ("allocated", "reserved", "peak", "driver", "retries", "ooms", "device")
+    latest: dict[int, dict[str, Any]] = {}
+    for slot in slots:
+        if slot.kind == f.DEVICE:
+            fields = dict(zip(names, slot.figures, strict=False))
+            latest[slot.figures[6]] = {
+                "k": "device",
+                "t": slot.time + offset,
+                "m": slot.time,
+                "pid": pid,
+                **fields,
+            }
+    return list(latest.values())

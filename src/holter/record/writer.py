@@ -1,0 +1,155 @@
+"""Writes a record: whole lines, one write each, so that a kill at any byte leaves all but the last readable."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holter.record import lines, place
+from holter.record.thinning import interval_for, thin
+
+_SEGMENT_SECONDS = 600.0
+_SEGMENT_BYTES = 4 << 20
+_OF_ONE_KIND = 2000  # rare facts that turn out not to be rare are cut off there, and counted
+_RETRY_AFTER = 5.0
+
+
+class RecordWriter:
+    """The recorder's pen. A disk that is full costs lines, which are counted, and never the run."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self.folder = folder
+        self._clock = clock
+        self._events: int | None = None
+        self._timeline: int | None = None
+        self._segment = 0
+        self._segment_since = 0.0
+        self._segment_size = 0
+        self._kinds: Counter[str] = Counter()
+        self._thinned: dict[int, float] = {}
+        self._begun: dict[int, float] = {}
+        self.dropped = 0
+        self.problem = ""
+        self._quiet_until = 0.0
+
+    def meta(self, fields: dict[str, Any]) -> None:
+        """The facts of the start, whole or not at all."""
+        self.replace(place.META, json.dumps(fields, indent=1, default=str).encode() + b"\n")
+
+    def replace(self, name: str, data: bytes) -> None:
+        path = self.folder / name
+        partial = path.with_name(path.name + ".partial")
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(fd, data)
+        finally:
+            os.close(fd)
+        os.replace(partial, path)
+
+    def event(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """A rare fact, written at once."""
+        line: dict[str, Any] = {"k": kind, "t": time.time(), "m": time.monotonic(), **fields}
+        self.events([line])
+        return line
+
+    def events(self, batch: list[dict[str, Any]]) -> None:
+        data = bytearray()
+        for line in batch:
+            kind = str(line.get("k"))
+            self._kinds[kind] += 1
+            if self._kinds[kind] <= _OF_ONE_KIND:
+                data += lines.dump(line)
+            else:
+                self.dropped += 1
+        if data:
+            self._append("_events", place.EVENTS, bytes(data), len(batch))
+
+    def timeline(self, batch: list[dict[str, Any]]) -> None:
+        """Samples and step windows of one tick, in one write."""
+        if not batch:
+            return
+        now = self._clock()
+        if self._timeline is None or self._segment_over(now):
+            self._next_segment(now)
+        data = b"".join(lines.dump(line) for line in batch)
+        self._segment_size += len(data)
+        self._append("_timeline", self._segment_name(self._segment), data, len(batch))
+
+    def _segment_over(self, now: float) -> bool:
+        return now - self._segment_since >= _SEGMENT_SECONDS or self._segment_size >= _SEGMENT_BYTES
+
+    def _segment_name(self, number: int) -> str:
+        return f"{place.TIMELINE}/{number:06d}.jsonl"
+
+    def _next_segment(self, now: float) -> None:
+        if self._timeline is not None:
+            os.close(self._timeline)
+            self._timeline = None
+        self._segment += 1
+        self._segment_since = self._begun[self._segment] = now
+        self._segment_size = 0
+        self._thin_old(now)
+
+    def _thin_old(self, now: float) -> None:
+        """Thin what has grown old; each segment at most once per level, written beside and put in its place."""
+        for number, begun in self._begun.items():
+            interval = interval_for(now - begun - _SEGMENT_SECONDS)
+            if number == self._segment or interval <= self._thinned.get(number, 0.0):
+                continue
+            path = self.folder / self._segment_name(number)
+            packed = path.with_name(path.name + ".gz")
+            source = packed if packed.exists() else path
+            try:
+                found, _bad = lines.read_file(source)
+                data = gzip.compress(b"".join(lines.dump(line) for line in thin(found, interval)), 6)
+                self.replace(f"{place.TIMELINE}/{packed.name}", data)
+                if source is path:
+                    path.unlink()
+            except OSError as error:
+                self.problem = str(error)
+            self._thinned[number] = interval
+
+    def _append(self, holder: str, name: str, data: bytes, count: int) -> None:
+        now = self._clock()
+        if now < self._quiet_until:
+            self.dropped += count
+            return
+        try:
+            fd = getattr(self, holder)
+            if fd is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                fd = os.open(self.folder / name, flags, 0o600)
+                setattr(self, holder, fd)
+            _write_all(fd, data)
+        except OSError as error:
+            self.dropped += count
+            self.problem = error.strerror or str(error)
+            self._quiet_until = now + _RETRY_AFTER
+            # What was written of the line ends here; the newline keeps it from spoiling the next one.
+            self._end_torn_line(getattr(self, holder))
+
+    @staticmethod
+    def _end_torn_line(fd: int | None) -> None:
+        if fd is not None:
+            try:
+                os.write(fd, b"\n")
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        for holder in ("_events", "_timeline"):
+            fd = getattr(self, holder)
+            if fd is not None:
+                os.close(fd)
+                setattr(self, holder, None)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
