@@ -7,7 +7,7 @@ import os
 import sys
 
 from .guard import Guard
-from .import_hook import ImportHook
+from .import_hook import ApiFinder, ImportHook
 from .say import Say
 
 # Variables that say which part a process plays; nothing else of the environment is ever recorded.
@@ -98,6 +98,7 @@ def arrive(folder):
     guest.guard(stack_dump.arm)(folder)
     adapters.wait_for_frameworks(guest)
     guest.hook.install()
+    sys.meta_path.append(ApiFinder())
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=guest.guard(guest.born_of_fork))
 

@@ -62,7 +62,7 @@ class Farewell:
         sys_exit, os_exit = sys.exit, os._exit
         say, guard = self.say, self.guard
 
-        def exit(status=None, /):
+        def exit(status=None, /):  # noqa: A001
             """Exit the interpreter by raising SystemExit(status)."""
             try:
                 say("exit-called", status=str(status)[:200], **place(user_frame()))

@@ -22,9 +22,7 @@ class Guard:
 
                 self.words[W_ERRORS] = self.count
             if self.count <= _TOLD_AT_MOST:
-                self.say(
-                    "guest-error", where=where, error="%s: %s" % (type(error).__name__, str(error)[:300])
-                )
+                self.say("guest-error", where=where, error="%s: %s" % (type(error).__name__, str(error)[:300]))
         except Exception:
             pass
 

@@ -74,3 +74,22 @@ class ImportHook:
 
     def install(self):
         sys.meta_path.insert(0, self)
+
+
+class ApiFinder:
+    """Serves `import holter` where Holter itself is not installed, as under pipx: the last to be asked."""
+
+    def find_spec(self, name, path=None, target=None):  # noqa: ARG002 - the import system's signature
+        if name != "holter":
+            return None
+        from importlib.machinery import ModuleSpec
+
+        return ModuleSpec(name, self)
+
+    def create_module(self, spec):  # noqa: ARG002 - the import system's signature
+        return None
+
+    def exec_module(self, module):
+        from . import api
+
+        module.step, module.track = api.step, api.track

@@ -30,8 +30,7 @@ def is_user_file(filename):
         if _roots is None:
             _roots = _library_roots()
         known = not (
-            filename.startswith("<frozen")
-            or filename.startswith("<__array_function__")
+            filename.startswith(("<frozen", "<__array_function__"))
             or "site-packages" in filename
             or "dist-packages" in filename
             or os.path.abspath(filename).startswith(_roots)

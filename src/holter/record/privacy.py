@@ -52,17 +52,13 @@ _SHAPES = re.compile(
 )
 _HEX_KEY = re.compile(r"\b[0-9a-f]{40}\b", re.IGNORECASE)
 # Names with such a word that hold a size or a file, such as --token-length 512 or --tokenizer bpe.
-_ABOUT_TEXT = re.compile(
-    r"(?i)tokeniz|token[-_]?(len|dim|size|type|drop|mix|count)|author|(?:num|max|min)[\w-]*token"
-)
+_ABOUT_TEXT = re.compile(r"(?i)tokeniz|token[-_]?(len|dim|size|type|drop|mix|count)|author|(?:num|max|min)[\w-]*token")
 
 
 def mask_text(text: str) -> str:
     """One word of a command line, or a whole line, with what looks like a secret masked."""
     text = _URL.sub(rf"\1{MASK}\3", text)
-    text = _ASSIGNED.sub(
-        lambda m: m.group(0) if _harmless(m.group(1), m.group(2)) else m.group(1) + MASK, text
-    )
+    text = _ASSIGNED.sub(lambda m: m.group(0) if _harmless(m.group(1), m.group(2)) else m.group(1) + MASK, text)
     text = _SHAPES.sub(MASK, text)
     return _HEX_KEY.sub(MASK, text)
 

@@ -56,9 +56,7 @@ def find(name: str | None, base: Path | None = None) -> Path:
     folder = Path(name)
     if folder.is_dir():
         if not (folder / place.META).exists():
-            raise DamagedRecord(
-                f"{name} is a folder but holds no {place.META}, so it is no record of Holter's"
-            )
+            raise DamagedRecord(f"{name} is a folder but holds no {place.META}, so it is no record of Holter's")
         return folder
     for run_id in reversed(ids):
         try:
@@ -91,9 +89,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
 def open_record(folder: Path) -> Record:
     """Read a record; what is damaged is left out and named."""
     record = Record(read_meta(folder))
-    record.events, bad = (
-        lines.read_file(folder / place.EVENTS) if (folder / place.EVENTS).exists() else ([], 0)
-    )
+    record.events, bad = lines.read_file(folder / place.EVENTS) if (folder / place.EVENTS).exists() else ([], 0)
     if bad:
         record.damage.append(f"{place.EVENTS}: {bad} lines could not be read")
     if (folder / place.KEEPER).exists():
@@ -178,8 +174,8 @@ def _add_what_guests_left(record: Record, folder: Path) -> None:
             except (OSError, NotARing):
                 continue
             slots = list(view.slots(seen.get(view.pid, -1)))
-            line = window(view.pid, slots, offset)
-            if line:
-                record.timeline.append(line)
+            steps = window(view.pid, slots, offset)
+            if steps:
+                record.timeline.append(steps)
                 seen[view.pid] = max(slot.seq for slot in slots)
             record.timeline += devices(view.pid, slots, offset)

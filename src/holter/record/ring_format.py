@@ -54,7 +54,7 @@ LATE = 2  # a loss or a norm that came back from the device after its step's slo
 DEVICE = 3  # the framework's memory figures
 
 # seq, t (ns), step, kind, flags, epoch, then by kind:
-#   STEP and LATE: eight durations (ns) in the order of PHASES, START left out; loss, lr, grad_norm (NaN when not known); batch size
+#   STEP and LATE: eight durations (ns) in the order of PHASES, START left out; loss, lr, grad_norm; batch size
 #   DEVICE: allocated, reserved, peak, driver, retries, ooms, index, 0; three unused; 0
 BODY = struct.Struct("<QQQHHI8Q3dI")
 CRC = struct.Struct("<I")

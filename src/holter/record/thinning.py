@@ -30,7 +30,7 @@ def memory_of(sample: dict[str, Any]) -> float:
 
 
 def thin(lines: Iterable[dict[str, Any]], interval: float) -> list[dict[str, Any]]:
-    """Of each interval: the sample with the most memory and the last one, the steps as one window, the last of the rest."""
+    """Of each interval: the sample with the most memory, the last one, the steps in one window, the last of the rest."""
     kept: list[dict[str, Any]] = []
     buckets: dict[int, list[dict[str, Any]]] = {}
     for line in lines:

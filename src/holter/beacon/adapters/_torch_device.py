@@ -84,9 +84,7 @@ class Device:
         torch = self.torch
         begun = monotonic()
         self.next_norm = begun + _NORM_EVERY
-        gradients = [
-            p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None
-        ]
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if not gradients or any(g.is_sparse or g.device != gradients[0].device for g in gradients):
             return
         on_cpu = gradients[0].is_cpu

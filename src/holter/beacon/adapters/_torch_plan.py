@@ -19,6 +19,7 @@ class Plan:
         self.passes = {}  # id of a loader -> passes begun
         self.source = {}  # id of an iterator -> (id of its loader, its length)
         self.epoch = 0
+        self.training = None  # id of the loader that training draws from
         self.told = None
         self.batches = 0
         self.known = False  # a Trainer has said its plan: it knows better
@@ -33,14 +34,15 @@ class Plan:
         if len(self.source) > 64:
             self.source.clear()
         self.source[id(iterator)] = (key, length, self.passes[key])
+        if key == self.training and not self.known:
+            self._epoch_is(self.passes[key])
 
     def stepped(self, beat):
         """After a step, once a second: which epoch this is, and what is still planned."""
-        _key, length, passes = self.source.get(self.drew_from, (None, 0, 0))
+        key, length, passes = self.source.get(self.drew_from, (None, 0, 0))
+        self.training = key
         if passes and passes != self.epoch and not self.known:
-            self.epoch = passes
-            beat.new_epoch(passes)
-            self.guest.say("epoch", epoch=passes, step=beat.steps)
+            self._epoch_is(passes)
         if self.told is None and not self.known:
             loops = loops_around(sys._getframe(2))
             if length:
@@ -48,6 +50,11 @@ class Plan:
             else:
                 epochs = loops[0] if len(loops) > 1 else 0
                 self.tell(beat, epochs=epochs, steps=prod(loops) if loops else 0, source="loop")
+
+    def _epoch_is(self, epoch):
+        self.epoch = epoch
+        self.guest.beat.new_epoch(epoch)
+        self.guest.say("epoch", epoch=epoch, step=self.guest.beat.steps)
 
     def tell(self, beat, epochs=0, per_epoch=0, steps=0, source=""):
         """Say the plan when it is new; `steps` counts optimizer steps, `per_epoch` batches."""

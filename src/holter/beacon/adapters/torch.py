@@ -98,9 +98,7 @@ class _Adapter:
     def count_models(self):
         """Take the new modules into the census, those left out that have since become a part of another."""
         newborn, self.newborn = self.newborn, []
-        alive = [
-            (module, site) for module, site in ((ref(), site) for ref, site in newborn) if module is not None
-        ]
+        alive = [(module, site) for module, site in ((ref(), site) for ref, site in newborn) if module is not None]
         parts = {id(child) for module, _ in alive for child in module.children()}
         for module, site in alive:
             if site is not None and id(module) not in parts:

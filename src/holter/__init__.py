@@ -1,0 +1,8 @@
+"""Holter: a Holter monitor for model training."""
+
+from __future__ import annotations
+
+from holter.beacon.api import step, track
+
+__all__ = ["step", "track"]
+__version__ = "0.1.0"

@@ -1,0 +1,5 @@
+"""`python -m holter`, the same as `holter`."""
+
+from holter.commands import main
+
+main()

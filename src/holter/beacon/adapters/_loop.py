@@ -1,0 +1,168 @@
+"""What the Keras and the TensorFlow adapter must agree on: who steps, in which thread, and what is counted already.
+
+`fit`, `train_on_batch`, an eager `apply_gradients` and a `tf.function` may all be around the same step. Whoever is
+outermost counts it and sets `busy` or `depth`, so that those within only tell phases.
+"""
+
+import weakref
+from math import nan
+from threading import get_ident, main_thread
+from time import monotonic, monotonic_ns
+
+from ...record import ring_format as f
+
+_BATCH_EVENTS = 50
+_TURNS = 8  # steps that others may take in a row before the one that counted is thought to be done
+_FREELY = 100  # events of one kind that are told as they come
+_AT_MOST = 600
+_PAUSE = 10.0
+
+TRAINING, EVALUATING = 1, 2
+
+
+def loop_of(guest):
+    """The one loop of this process, made by whichever adapter comes first."""
+    loop = getattr(guest, "loop", None)
+    if loop is None:
+        loop = guest.loop = Loop(guest)
+    return loop
+
+
+class Loop:
+    """The training loop as far as it is known."""
+
+    def __init__(self, guest):
+        self.guest = guest
+        self.beat = guest.beat
+        self.guard = guest.guard
+        self.thread = main_thread().ident
+        self.busy = 0  # within a batch that Keras itself drives
+        self.depth = 0  # within a tf.function that was called from outside
+        self.tracing = 0  # within the tracing of one
+        self.applied = self.assigned = self.graded = 0  # what traces have held so far
+        self.optimizers = 0  # optimizers made by this process
+        self.optimizer = None  # the one whose learning rate is read
+        self.main = None  # whose steps count, where several take turns
+        self.others = 0
+        self.cpu_only = False  # until it is known: a value on a device is never read
+        self.eager_tensor = None
+        self.loss = self.lr = nan
+        self.loss_known = 0
+        self.batch = 0
+        self.shape = None
+        self.batches = 0
+        self.signs = 0
+        self.next_rare = 0
+        self.rarely = []  # what is to be done once a second
+        self.at_begin = []
+        self._told = {}
+
+    def mine(self):
+        """True in the thread that trains; tf.data and py_function call Python from threads of their own."""
+        return get_ident() == self.thread
+
+    def begin(self):
+        """Training, or something that lasts like it, has been seen: from here on there is a ring."""
+        self.guest.greet("trainer")
+        self.beat.open()
+        for act in self.at_begin:
+            act()
+
+    def counts(self, thing):
+        """True for the optimizer or function whose steps count: the first that stepped, while it goes on."""
+        main = self.main
+        if main.__class__ is weakref.ref:
+            main = main()
+        if main is not thing:
+            if main is not None and self.others < _TURNS:
+                self.others += 1
+                return False
+            try:
+                self.main = weakref.ref(thing)
+            except TypeError:
+                self.main = thing
+        self.others = 0
+        return True
+
+    def step(self, n=1):
+        """Close a step with what is known of it."""
+        beat = self.beat
+        if not beat.open_:
+            self.begin()
+        beat.step(self.loss, self.lr, nan, self.batch, self.loss_known, n)
+        self.loss_known = 0
+        self.lr = nan
+        if beat.since >= self.next_rare:
+            self._rare(beat.since)
+
+    def sign(self):
+        """A sign of life of a loop that may never take a step; the second one opens the ring."""
+        beat = self.beat
+        beat.alive()
+        if not beat.open_:
+            self.signs += 1
+            if self.signs < 2:
+                return
+            self.begin()
+        now = monotonic_ns()
+        if now >= self.next_rare:
+            self._rare(now)
+
+    def _rare(self, now):
+        self.next_rare = now + 1_000_000_000
+        for act in self.rarely:
+            try:
+                act()
+            except Exception as error:
+                self.guard.caught(act.__name__, error)
+        self.guest.census.tell(monotonic())
+
+    def number(self, value):
+        """A value as a float where reading it makes no device wait, else None."""
+        cls = value.__class__
+        if cls is float:
+            return value
+        if cls is self.eager_tensor:
+            return float(value) if self.cpu_only and value._rank() == 0 and value.dtype.is_floating else None
+        if cls.__module__ == "numpy":
+            return float(value) if value.ndim == 0 else None
+        if getattr(value, "is_cpu", None) is True:
+            return value.item() if value.numel() == 1 else None
+        return None
+
+    def saw_loss(self, value):
+        number = self.number(value)
+        if number is not None:
+            self.loss = number
+            self.loss_known = f.F_LOSS_KNOWN
+
+    def saw_batch(self, element):
+        """The batch size from the first tensor of an element; its shapes are told when they change."""
+        tensor = element
+        while tensor.__class__ is tuple or tensor.__class__ is list:
+            if not tensor:
+                return
+            tensor = tensor[0]
+        if tensor.__class__ is dict and tensor:
+            tensor = next(iter(tensor.values()))
+        if tensor.__class__ is self.eager_tensor:
+            shape = tensor._shape_tuple()
+            if shape != self.shape:
+                self.shape = shape
+                self.batch = shape[0] if shape else 0
+                parts = element if element.__class__ in (tuple, list) else [tensor]
+                self.say_batch([t for t in parts if t.__class__ is self.eager_tensor])
+
+    def say_batch(self, tensors):
+        if self.batches < _BATCH_EVENTS and tensors:
+            self.batches += 1
+            shapes = [[list(t.shape), getattr(t.dtype, "name", str(t.dtype))] for t in tensors[:8]]
+            self.guest.say("batch", step=self.beat.steps + 1, shapes=shapes)
+
+    def say(self, kind, **fields):
+        """Tell an event that a script may cause without end: the first hundred as they come, then now and then."""
+        now = monotonic()
+        count, last = self._told.get(kind, (0, 0.0))
+        if count < _FREELY or (count < _AT_MOST and now - last >= _PAUSE):
+            self._told[kind] = (count + 1, now)
+            self.guest.say(kind, **fields)

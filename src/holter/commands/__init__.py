@@ -1,0 +1,52 @@
+"""The command line: one file per subcommand, imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from typing import Any
+
+import click
+
+from holter import __version__
+from holter.errors import HolterError
+
+
+class _OneFilePerCommand(click.Group):
+    """Finds `holter NAME` in commands/NAME.py as `NAME.command`; adding one adds a file."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        order = ("run", "why", "ls", "attach", "check", "plan", "watch", "serve", "report", "demo")
+        names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
+        return sorted(names, key=lambda name: (order.index(name) if name in order else len(order), name))
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"holter.commands.{name}")
+        found: click.Command = module.command
+        return found
+
+
+@click.group(cls=_OneFilePerCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="holter")
+def cli() -> None:
+    """Say why a training run stopped, stalled or slowed.
+
+    \b
+    holter run -- python train.py     record a run; a verdict at its end
+    holter why                        the verdict on the last run
+    """
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """The entry point: our own errors become one line and their exit code, never a stack trace."""
+    try:
+        return cli(arguments, prog_name="holter")
+    except HolterError as error:
+        print(f"holter: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)

@@ -1,0 +1,28 @@
+"""holter why: the verdict on a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--json", "as_json", is_flag=True, help="The verdict as JSON, schema 1.")
+def command(run: str | None, as_json: bool) -> None:
+    """Say how RUN ended and why: the last run, one by its id or name, or a record's folder.
+
+    Exits with 0 whenever a verdict was given, 3 when there is no such run, 4 when the record can't be read.
+    """
+    from holter.diagnosis.doctor import verdict
+    from holter.record.reader import find, open_record
+    from holter.views.text import write_verdict
+
+    record = open_record(find(run))
+    found = verdict(record)
+    if as_json:
+        print(json.dumps(found.as_json(), indent=1, default=str))
+    else:
+        write_verdict(found, record, sys.stdout)

@@ -1,0 +1,57 @@
+"""Careful access to the lines of a record, which may be damaged, foreign or from another version."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+# A message in a record can be megabytes long; nothing that is told to a person needs more than this.
+LONGEST_TEXT = 4000
+
+
+def number(line: object, key: str) -> float | None:
+    """Give a finite number, or None for what is absent, of another type, NaN or beyond a float."""
+    value = line.get(key) if isinstance(line, Mapping) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) and abs(found) < 1e18 else None
+
+
+def whole(line: object, key: str) -> int | None:
+    """Give a whole number, or None."""
+    found = number(line, key)
+    return None if found is None else int(found)
+
+
+def text(line: object, key: str) -> str:
+    """Give a text, or the empty one; numbers and lists are not turned into words."""
+    value = line.get(key) if isinstance(line, Mapping) else None
+    return value[:LONGEST_TEXT] if isinstance(value, str) else ""
+
+
+def flag(line: object, key: str) -> bool | None:
+    """Give a truth value, or None where it is not known."""
+    value = line.get(key) if isinstance(line, Mapping) else None
+    return value if isinstance(value, bool) else None
+
+
+def rows(line: object, key: str) -> list[dict[str, Any]]:
+    """Give the objects of a list, leaving out whatever is not an object."""
+    value = line.get(key) if isinstance(line, Mapping) else None
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def part(line: object, key: str) -> dict[str, Any]:
+    """Give an object inside an object, or an empty one."""
+    value = line.get(key) if isinstance(line, Mapping) else None
+    return value if isinstance(value, dict) else {}
+
+
+def moment(line: object) -> float:
+    """Give a line's monotonic time; a line without one counts as the beginning."""
+    return number(line, "m") or 0.0

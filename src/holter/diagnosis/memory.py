@@ -1,0 +1,142 @@
+"""The run's memory over time against the nearest limit, on the host and on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holter.diagnosis.fields import moment, number, rows, text, whole
+from holter.diagnosis.rule import RecordLike
+from holter.units import share, size
+
+Points = tuple[tuple[float, float], ...]
+
+LIMIT_WORDS = {
+    "cgroup": "the container's limit",
+    "ram": "the machine's memory",
+    "rlimit": "the process's own limit (ulimit)",
+    "device": "the device's memory",
+}
+
+
+@dataclass(frozen=True)
+class MemoryCurve:
+    """Memory over monotonic time, and the nearest limit that stands against it."""
+
+    points: Points
+    limit: float | None = None
+    kind: str = ""
+
+    @property
+    def last(self) -> float:
+        return self.points[-1][1]
+
+    @property
+    def peak(self) -> float:
+        return max(value for _, value in self.points)
+
+    @property
+    def nearness(self) -> float:
+        """Give the highest share of the limit that was reached in the last seconds."""
+        end = self.points[-1][0]
+        late = max(value for m, value in self.points if m >= end - 5)
+        return late / self.limit if self.limit else 0.0
+
+    @property
+    def limit_words(self) -> str:
+        return LIMIT_WORDS.get(self.kind, "the limit")
+
+    @property
+    def against(self) -> str:
+        """Say the last seconds' memory against the limit, as part of a sentence."""
+        end = self.points[-1][0]
+        late = max(value for m, value in self.points if m >= end - 5)
+        if not self.limit:
+            return f"memory was at {size(late)}"
+        return f"memory was at {size(late)} of {size(self.limit)}, {share(late / self.limit)} of {self.limit_words}"
+
+
+def memory_curve(record: RecordLike) -> MemoryCurve | None:
+    """Give the run's memory against the nearest of the limits: cgroup, rlimit, RAM."""
+    limits = []
+    group = _last(record, "cgroup", "limit")
+    if group:
+        limits.append((group, "cgroup"))
+    ram = _last(record, "memory", "total") or number(record.meta, "memory_total")
+    if ram:
+        limits.append((ram, "ram"))
+    for field in ("as", "data"):
+        soft = _last(record, "rlimits", field)
+        if soft:
+            limits.append((soft, "rlimit"))
+    limit, kind = min(limits, default=(None, ""))
+    points = _group_points(record) if kind == "cgroup" else ()
+    points = points or _footprint_points(record) or _tree_points(record)
+    return MemoryCurve(points, limit, kind) if points else None
+
+
+def device_curve(record: RecordLike) -> MemoryCurve | None:
+    """Give the fullest GPU's memory against its size, by the driver, else by the framework's figures."""
+    used: dict[int, list[tuple[float, float]]] = {}
+    totals: dict[int, float] = {}
+    for m, reading in record.samples("nvidia"):
+        for row in rows(reading, "list"):
+            index, bytes_used, total = whole(row, "index") or 0, number(row, "used"), number(row, "total")
+            if bytes_used is not None and total and (number(row, "tree") or 0) > 0:
+                used.setdefault(index, []).append((m, bytes_used))
+                totals[index] = total
+    if not used:
+        for line in record.lines("device"):
+            held = number(line, "driver") or number(line, "reserved") or number(line, "allocated")
+            if held is not None:
+                used.setdefault(0, []).append((moment(line), held))
+    if not used:
+        return None
+    fullest = max(used, key=lambda index: used[index][-1][1])
+    return MemoryCurve(tuple(sorted(used[fullest])), totals.get(fullest), "device")
+
+
+def _last(record: RecordLike, probe: str, field: str) -> float | None:
+    for _, reading in reversed(record.samples(probe)):
+        found = number(reading, field)
+        if found is not None and found > 0:
+            return found
+    return None
+
+
+def _group_points(record: RecordLike) -> Points:
+    # The page cache is given back on demand; only /dev/shm's part of it is not.
+    held_by_shm = {
+        m: max(0.0, (number(reading, "total") or 0) - (number(reading, "free") or 0))
+        for m, reading in record.samples("shm")
+    }
+    found, path, shm = [], None, 0.0
+    for m, reading in record.samples("cgroup"):
+        usage, shm = number(reading, "usage"), held_by_shm.get(m, shm)
+        if usage is None:
+            continue
+        if path is not None and text(reading, "path") != path:
+            found.clear()
+        path = text(reading, "path")
+        cached = number(reading, "file") or 0.0
+        found.append((m, max(0.0, usage - cached + min(cached, shm))))
+    return tuple(found)
+
+
+def _tree_points(record: RecordLike) -> Points:
+    # Resident sizes count shared pages once per process; the rare proportional reading says by how much.
+    proportional = [(m, number(reading, "pss")) for m, reading in record.samples("proportional")]
+    found, factor, at = [], 1.0, 0
+    for m, reading in record.samples("processes"):
+        rss = number(reading, "rss")
+        if rss is None or rss <= 0:
+            continue
+        while at < len(proportional) and proportional[at][0] <= m:
+            pss = proportional[at][1]
+            factor = min(1.0, pss / rss) if pss else factor
+            at += 1
+        found.append((m, rss * factor))
+    return tuple(found)
+
+
+def _footprint_points(record: RecordLike) -> Points:
+    return tuple((m, held) for m, reading in record.samples("apple") if (held := number(reading, "footprint")))

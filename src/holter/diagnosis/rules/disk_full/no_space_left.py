@@ -1,0 +1,73 @@
+"""A write that failed for want of disk space.
+
+What it sees: ENOSPC or EDQUOT in the exception, or in the output of a run that did not complete.
+Why it matters: checkpoints and logs fill a disk at a random epoch, and the write that fails is seldom theirs.
+May be confused with: a full /dev/shm, which gives the same error and is told as `resource.shared-memory`.
+How sure: established when the exception says so; supported when only the output does and the disk reads as full.
+Cure: keep fewer checkpoints, or write elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holter.diagnosis.evidence import fullest_disk
+from holter.diagnosis.exits import exit_of
+from holter.diagnosis.fields import number, text, whole
+from holter.diagnosis.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.rule import RecordLike
+from holter.diagnosis.tracebacks import plain
+from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.units import size
+
+CAUSE = "disk-full"
+
+_FULL = re.compile(
+    r"No space left on device|\[Errno 28\]|Disk quota exceeded|\[Errno 122\]|\bENOSPC\b|[Qq]uota exceeded|"
+    r"PytorchStreamWriter failed writing file|inline_container\.cc.{0,80}unexpected pos"
+)
+_SURE = re.compile(r"No space left on device|\[Errno (?:28|122)\]|Disk quota exceeded|\bENOSPC\b")
+_PATH = re.compile(r"(?:No space left on device|Disk quota exceeded):? '(?P<path>[^'\n]{1,500})'")
+_LITTLE = 100e6
+
+
+def examine(record: RecordLike, ending: Ending) -> Finding | None:
+    """Name the failed write, the path and the space that was left."""
+    if ending.kind in ("completed", "running", "interrupted", "hung"):
+        return None
+    left = exit_of(record)
+    raised = raised_in(record, left.m if left else None)
+    said = message_of(raised)
+    in_output = _SURE.search(plain(record.output)[-20000:])
+    if not _FULL.search(said) and not (in_output and ending.kind in ("crashed", "stopped-early", "exception")):
+        return None
+    named = _PATH.search(said) or _PATH.search(plain(record.output))
+    path = named["path"] if named else ""
+    if "/dev/shm" in said + path or "torch_shm" in said:
+        return None
+    disk = fullest_disk(record, path)
+    free, total = number(disk, "free"), number(disk, "total")
+    full = free is not None and (free < _LITTLE or free < 0.01 * (total or 0) or whole(disk, "inodes_free") == 0)
+    sure = bool(_SURE.search(said))
+    if not sure and not full:
+        return None
+    grade: Grade = "established" if sure else "supported"
+    frame = culprit_frame(raised) if raised is not None and _FULL.search(said) else None
+    mount = text(disk, "mount") or text(disk, "path")
+    claim = f"a write{f' to {path}' if path else ''} failed for want of space"
+    evidence = []
+    if free is not None and mount:
+        of = f" of {size(total)}" if total else ""
+        claim += f": {size(free)}{of} were free on {mount}"
+        evidence.append(Evidence("disk", f"{mount}: {size(free)} free{of}"))
+        if whole(disk, "inodes_free") == 0:
+            claim += " (and no inode)"
+    if raised is not None and sure:
+        evidence.append(Evidence("exception", raised.root.headline, raised.when))
+    elif in_output:
+        evidence.append(Evidence("output", in_output.group(0)))
+    cures = (
+        Cure(f"make room{f' on {mount}' if mount else ''}: keep only the last checkpoints", "", "exact"),
+        Cure("write checkpoints, logs and caches to another file system", "", "exact"),
+    )
+    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)

@@ -1,0 +1,30 @@
+"""The input ran out before the planned steps were done.
+
+What it sees: exit code 0, fewer steps than planned, and the framework's warning that the input ran out.
+Why it matters: the run looks finished and the model was trained on a fraction of the plan.
+May be confused with: early stopping on purpose; the same warning in a run that did all of its steps.
+How sure: established, since the warning and the counts agree.
+Cure: `.repeat()` on the dataset, or the true number of steps per epoch.
+"""
+
+from __future__ import annotations
+
+from holter.diagnosis.rule import RecordLike
+from holter.diagnosis.shortfall import shortfall_of
+from holter.finding import Cure, Ending, Evidence, Finding
+
+CAUSE = "early-stop.input-exhausted"
+
+
+def examine(record: RecordLike, ending: Ending) -> Finding | None:
+    """Name the counts and quote the warning."""
+    found = shortfall_of(record) if ending.kind == "stopped-early" else None
+    if found is None or not found.warning:
+        return None
+    evidence = (Evidence("steps", found.words), Evidence("warning", found.warning))
+    cures = (
+        Cure("dataset.repeat() before fit, so that every epoch finds its data", "", "equivalent"),
+        Cure("steps_per_epoch = samples // batch size, or leave it out", "", "equivalent"),
+    )
+    claim = f"the input ran out after {found.words}, and the framework only warned"
+    return Finding(CAUSE, "established", claim, evidence, None, cures)

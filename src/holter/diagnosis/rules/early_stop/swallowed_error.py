@@ -1,0 +1,38 @@
+"""An error was caught or lost, and the run ended with exit code 0.
+
+What it sees: exit code 0, fewer steps than planned, and a traceback that went by in the output or in the trainer.
+Why it matters: scripts and schedulers take the run for a success.
+May be confused with: a handled error of no consequence in a run that did all of its steps.
+How sure: established when the trainer itself died of it; supported when it was only seen to go by.
+Cure: let it through: no bare `except`, `set -o pipefail` in a pipe.
+"""
+
+from __future__ import annotations
+
+from holter.diagnosis.raised import culprit_frame
+from holter.diagnosis.rule import RecordLike
+from holter.diagnosis.shortfall import shortfall_of
+from holter.finding import Cure, Ending, Evidence, Finding, Grade
+
+CAUSE = "early-stop.swallowed-error"
+YIELDS_TO = ("early-stop.input-exhausted", "disk-full", "resource", "oversize", "leak")
+
+
+def examine(record: RecordLike, ending: Ending) -> Finding | None:
+    """Name the error that went by, and its line."""
+    found = shortfall_of(record) if ending.kind == "stopped-early" else None
+    if found is None or found.raised is None:
+        return None
+    root, frame = found.raised.root, culprit_frame(found.raised)
+    at = f" at {frame.short}" if frame is not None else ""
+    after = f" after {found.words}" if found.words else ""
+    grade: Grade = "established" if found.raised.pid is not None else "supported"
+    claim = f"{root.headline}{at} went by{after}, and the command still ended with exit code 0"
+    evidence = [Evidence("error", root.headline, root.when)]
+    if found.words:
+        evidence.append(Evidence("steps", found.words))
+    cures = (
+        Cure("let the error through: re-raise it after logging", "", "exact"),
+        Cure("in a shell pipe: set -o pipefail", "", "exact"),
+    )
+    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)

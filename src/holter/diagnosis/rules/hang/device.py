@@ -1,0 +1,32 @@
+"""A device whose queue does not come back.
+
+What it sees: a hung run that waits in a synchronise, or in reading a result back (.item(), .cpu()).
+Why it matters: the call that waits is not the one that failed: the kernel before it, or the device itself, is.
+May be confused with: one very long kernel, with the device busy; a collective, which waits in the device as well.
+How sure: established when the frames are a synchronise and nothing moves; a hypothesis from the code on the line.
+Cure: run with CUDA_LAUNCH_BLOCKING=1 to see the kernel; check the driver's log.
+"""
+
+from __future__ import annotations
+
+from holter.diagnosis.blocking import blocked_in
+from holter.diagnosis.rule import RecordLike
+from holter.finding import Cure, Ending, Finding
+
+CAUSE = "hang.device"
+
+
+def examine(record: RecordLike, ending: Ending) -> Finding | None:
+    """Name the wait for the device and the line that it is on."""
+    found = blocked_in(record, ending)
+    if found is None or found.detail != "device":
+        return None
+    at = f" at {found.line.short}" if found.line is not None else ""
+    claim = f"the process{at} {found.words}"
+    line = found.line
+    cures = (
+        Cure("run once with CUDA_LAUNCH_BLOCKING=1: the line that then waits is the cause", "", "exact"),
+        Cure("see the driver's log (dmesg, nvidia-smi -q) for Xid errors", "", "exact"),
+    )
+    culprit = line.culprit if line is not None else None
+    return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures)

@@ -1,0 +1,73 @@
+"""A crash in compiled code.
+
+What it sees: the run, or a child of it, ended by SIGSEGV, SIGBUS, SIGABRT, SIGILL or SIGFPE.
+Why it matters: Python prints no traceback then; the stack that the beacon kept at that moment has the line.
+May be confused with: a bus error for want of shared memory, which is told as that; an abort that reports want of
+memory (`std::bad_alloc`).
+How sure: established that it crashed there when a stack was captured; supported when only the signal is known.
+Cure: the call on that line: its library's version, the shapes and types it is given.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holter.diagnosis.fields import text
+from holter.diagnosis.frames import Frame, is_user_file
+from holter.diagnosis.rule import RecordLike
+from holter.diagnosis.stalls import Stack, stacks_of
+from holter.diagnosis.tracebacks import plain
+from holter.finding import Cure, Ending, Evidence, Finding, Grade
+
+CAUSE = "native-crash"
+YIELDS_TO = ("resource", "disk-full", "oversize", "leak")
+
+_FATAL = re.compile(r"^Fatal Python error: (?P<what>[^\n]{1,200})", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}) in (?P<function>[^\n]+)$', re.MULTILINE)
+_ILLEGAL = "this CPU lacks an instruction that a library was built for: install a build for this CPU"
+
+
+def examine(record: RecordLike, ending: Ending) -> Finding | None:
+    """Name the signal and the innermost user line at that moment."""
+    if ending.kind != "crashed":
+        return None
+    evidence = [Evidence("signal", ending.signal or "unknown")]
+    said = next(iter(_FATAL.finditer(plain(record.output))), None)
+    if said is not None:
+        evidence.append(Evidence("faulthandler", said["what"]))
+    for event in record.events_of("kernel"):
+        if "segfault" in text(event, "text") or "trap" in text(event, "text"):
+            evidence.append(Evidence("kernel log", text(event, "text")[:300]))
+    stacks = stacks_of(record, ("fatal",))
+    frames = _deepest(stacks) or _printed(record.output)
+    user = next((frame for frame in frames if frame.user), None)
+    evidence += [Evidence("stack", f"{frame.short} in {frame.function}") for frame in frames[:8]]
+    grade: Grade = "established" if frames else "supported"
+    where = f" at {user.short}" if user is not None else ""
+    call = f", in {frames[0].function}() of {frames[0].short}" if frames and not frames[0].user else ""
+    claim = f"{ending.signal} in compiled code{where}{call}"
+    if not frames:
+        claim += "; no stack could be captured"
+    hint = (
+        _ILLEGAL if ending.signal == "SIGILL" else "check the types and shapes given to it, and its library's version"
+    )
+    cure = Cure(f"the call at {user.short}" if user is not None else "find the call", hint, "equivalent")
+    return Finding(CAUSE, grade, claim, tuple(evidence), user.culprit if user else None, (cure,))
+
+
+def _deepest(stacks: list[Stack]) -> tuple[Frame, ...]:
+    return max((stack.frames for stack in stacks), key=len, default=())
+
+
+def _printed(output: str) -> tuple[Frame, ...]:
+    said = plain(output)
+    match = next(iter(_FATAL.finditer(said)), None)
+    if match is None:
+        return ()
+    body = said[match.end() :]
+    # Of several threads the one that was running is written under this heading.
+    at = body.find("Current thread")
+    body = body[max(at, 0) :].partition("\n\n")[0]
+    return tuple(
+        Frame(m["file"], int(m["line"]), m["function"], "", is_user_file(m["file"])) for m in _FRAME.finditer(body)
+    )

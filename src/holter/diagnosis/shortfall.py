@@ -1,0 +1,133 @@
+"""Exit code 0 with fewer steps than planned: was it meant, and what went by."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from statistics import median
+
+from holter.diagnosis.evidence import roles
+from holter.diagnosis.fields import flag, moment, number, text, whole
+from holter.diagnosis.frames import Frame, is_user_file
+from holter.diagnosis.progress import progress_of
+from holter.diagnosis.raised import raised_in
+from holter.diagnosis.rule import RecordLike
+from holter.diagnosis.tracebacks import Raised, parse_tracebacks, plain
+from holter.units import count
+
+_EXHAUSTED = re.compile(r"[^\n]*(?:[Ii]nput ran out of data|ran out of data; interrupting training)[^\n]*")
+_DELIBERATE = re.compile(
+    r"[^\n]*(?:\bEpoch \d+: early stopping|Signaling Trainer to stop|`?Trainer\.fit`? stopped: `|"
+    r"\bEarlyStopping\b[^\n]*(?:stop|trigger)|[Ee]arly stopping (?:triggered|at epoch|after)|"
+    r"Invalid loss, terminating training|Metric .{1,60} improved|Reached timelimit)[^\n]*"
+)
+# Plans that were read off the script's own loops promise nothing: a loop may be left with `break` on purpose.
+_GUESSED = ("loop", "loader", "len", "range", "tqdm", "track", "guess")
+
+# How a script ends that has done all it meant to.
+_ORDINARY = re.compile(r"exit\(\s*(?:\w+\.)*\w*main\w*\(")
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """What is missing of the plan, in words, and what is known of the reason."""
+
+    words: str
+    warning: str = ""
+    raised: Raised | None = None
+    exit_line: Frame | None = None
+
+
+def missing_steps(record: RecordLike) -> str:
+    """Say how much of the plan was not done, or nothing when the plan was kept or is not known."""
+    found = progress_of(record)
+    if found.planned and found.step is not None:
+        # One step an epoch may go missing in the rounding of a last, partial accumulation.
+        if found.planned - found.step > max(1, found.epochs or 1):
+            return f"{count(found.step)} of {count(found.planned)} steps"
+        return ""
+    if found.epochs and found.epoch and found.epoch < found.epochs and not found.planned:
+        return f"{count(found.epoch)} of {count(found.epochs)} epochs"
+    return ""
+
+
+def deliberate_stop(record: RecordLike) -> str:
+    """Give the words with which a framework or a callback said that it stops on purpose."""
+    for event in record.events_of("stop-asked"):
+        return f"{text(event, 'by') or 'a callback'} asked the training to stop"
+    return _last_match(_DELIBERATE, plain(record.output))
+
+
+def exhausted_warning(record: RecordLike) -> str:
+    """Give the warning that the input ran out, from the warnings or the output."""
+    for event in reversed(record.events_of("warning")):
+        if _EXHAUSTED.search(text(event, "message")):
+            return text(event, "message").strip().splitlines()[0]
+    return _last_match(_EXHAUSTED, plain(record.output))
+
+
+def swallowed_error(record: RecordLike) -> Raised | None:
+    """Give an error that went by although the command ended with exit code 0."""
+    part = roles(record)
+    for event in record.events_of("exception"):
+        if part.get(whole(event, "pid") or 0) == "trainer" and flag(event, "main") is not False:
+            return raised_in(record, None)
+    printed = [one for one in parse_tracebacks(record.output) if one.name not in ("KeyboardInterrupt", "SystemExit")]
+    return printed[-1] if printed else None
+
+
+def exit_line(record: RecordLike) -> Frame | None:
+    """Give the user's own line that called for the exit."""
+    for event in reversed(record.events_of("exit-called")):
+        file = text(event, "file")
+        if file and is_user_file(file):
+            code = text(event, "code").strip()
+            if _ORDINARY.search(code) or not _amid_steps(record, moment(event)):
+                return None
+            return Frame(file, whole(event, "line") or 0, text(event, "function"), code, True)
+    return None
+
+
+def _amid_steps(record: RecordLike, m: float) -> bool:
+    # An exit at the end of the script comes after the last step by what saving and evaluating take.
+    windows = record.lines("steps")
+    if not windows:
+        return True
+    took = [total / n for line in windows if (total := number(line, "sum")) and (n := number(line, "n"))]
+    return m - moment(windows[-1]) <= max(2.0, 3 * median(took or [0.0]))
+
+
+def shortfall_of(record: RecordLike) -> Shortfall | None:
+    """Tell a run that stopped early without meaning to from one that did all, or stopped on purpose."""
+    died = _trainer_died(record)
+    missing = missing_steps(record)
+    if died is not None:
+        return Shortfall(missing, raised=died)
+    if not missing or record.recorder_lost:
+        return None
+    warning = exhausted_warning(record)
+    if deliberate_stop(record) and not warning:
+        return None
+    error, line = swallowed_error(record), exit_line(record)
+    source = progress_of(record).source.lower()
+    guessed = any(word in source for word in _GUESSED)
+    if guessed and not (warning or error or line):
+        return None
+    return Shortfall(missing, warning, error, line)
+
+
+def _trainer_died(record: RecordLike) -> Raised | None:
+    # `train.py | tee log` ends with tee's exit code: the trainer's own error must not be lost in the pipe.
+    part = roles(record)
+    for event in record.events_of("exception"):
+        trainer = part.get(whole(event, "pid") or 0) == "trainer" and flag(event, "main") is True
+        if trainer and text(event, "type") not in ("SystemExit", "KeyboardInterrupt", ""):
+            return raised_in(record, None)
+    return None
+
+
+def _last_match(pattern: re.Pattern[str], output: str) -> str:
+    found = ""
+    for match in pattern.finditer(output):
+        found = match.group(0).strip()
+    return found[-300:]

@@ -1,0 +1,107 @@
+"""A stall that was never over: what the run waits in, where, and since when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holter.diagnosis.fields import moment, number, text, whole
+from holter.diagnosis.frames import Frame, frames_of, innermost_first, is_user_file
+from holter.diagnosis.rule import RecordLike
+from holter.units import duration
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One process's blocked thread, innermost call first."""
+
+    pid: int | None
+    role: str
+    frames: tuple[Frame, ...]
+    reason: str = ""
+
+    @property
+    def user_frames(self) -> tuple[Frame, ...]:
+        return tuple(frame for frame in self.frames if frame.user)
+
+
+def open_stall(record: RecordLike) -> dict[str, Any] | None:
+    """Give the last stall that neither ended nor was followed by another step."""
+    for stall in record.events_of("stall")[::-1]:
+        pid, m = whole(stall, "pid"), moment(stall)
+        over = (event for event in record.events_of("stall-over") if whole(event, "pid") in (pid, None))
+        moved = (line for line in record.lines("steps") if whole(line, "pid") == pid)
+        if not any(moment(line) > m for line in (*over, *moved)):
+            return stall
+    return None
+
+
+def stalled_for(record: RecordLike, stall: dict[str, Any], end: float | None) -> float | None:
+    """Say how long nothing has moved, until the end or the last line of the record."""
+    since = number(stall, "since")
+    if since is None:
+        return None
+    last = end if end is not None else max((moment(x) for x in (*record.events, *record.timeline)), default=since)
+    return last - since if last >= since else None
+
+
+def stall_line(record: RecordLike, stall: dict[str, Any]) -> Frame | None:
+    """Give the user's line that a stall stands on, from the stall itself or from the stacks."""
+    file = text(stall, "file")
+    if file:
+        code = text(stall, "code").strip()
+        return Frame(file, whole(stall, "line") or 0, text(stall, "function"), code, is_user_file(file))
+    for stack in stacks_of(record, ("stall", "attach", "end")):
+        if stack.pid == whole(stall, "pid") and stack.user_frames:
+            return stack.user_frames[0]
+    return None
+
+
+def stacks_of(record: RecordLike, reasons: tuple[str, ...]) -> list[Stack]:
+    """Give each process's last captured main thread, for the reasons asked for."""
+    found: dict[int | None, Stack] = {}
+    for event in record.events_of("stacks"):
+        if text(event, "reason") not in reasons:
+            continue
+        frames = main_thread(event)
+        if frames:
+            pid = whole(event, "pid")
+            found[pid] = Stack(pid, text(event, "role"), tuple(frames), text(event, "reason"))
+    return list(found.values())
+
+
+def main_thread(event: dict[str, Any]) -> list[Frame]:
+    """Choose the thread that carries the training: the main one, else the current one, else the last."""
+    threads = event.get("threads")
+    listed = [thread for thread in threads if isinstance(thread, dict)] if isinstance(threads, list) else []
+    stacks = [(thread, innermost_first(frames_of(thread))) for thread in listed]
+    stacks = [(thread, frames) for thread, frames in stacks if frames]
+    for thread, frames in stacks:
+        if "main" in text(thread, "name").lower():
+            return frames
+    for _, frames in stacks:
+        if any(frame.function == "<module>" for frame in frames):
+            return frames
+    for thread, frames in stacks:
+        if thread.get("current") is True:
+            return frames
+    return stacks[-1][1] if stacks else []
+
+
+def waits_in(record: RecordLike, stall: dict[str, Any]) -> str:
+    """Say what a stalled run is doing, as part of a sentence."""
+    line, phase = stall_line(record, stall), text(stall, "phase")
+    if line is not None:
+        on = f" ({line.code})" if line.code else ""
+        return f"it waits in {line.short}{on}"
+    if phase and phase not in ("start", "other"):
+        return f"it waits in {phase}"
+    return "where it waits could not be read"
+
+
+def threshold(stall: dict[str, Any]) -> str:
+    """Say after how long a pause is called a hang here, and where that figure comes from."""
+    limit, learned = number(stall, "limit"), text(stall, "learned")
+    if limit is None:
+        return ""
+    return f"threshold {duration(limit)}" + (f", {learned}" if learned else "")

@@ -1,0 +1,240 @@
+"""NVIDIA GPUs, as the driver sees them: memory by process, use, heat, clocks held back, and faults."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holter.errors import NoData
+from holter.probes.aside import Aside, Late
+from holter.probes.probe import Reading, Tree
+
+CALM = 1.0
+LONGEST_REST = 10.0
+TOO_SLOW = 0.005  # seconds per reading, above which the driver is asked more rarely
+PATIENCE = 0.25  # seconds that other readings may be held up
+LIBRARIES = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # a constant of the kernel (PROC_PID_INIT_INO)
+
+# Bits of nvmlDeviceGetCurrentClocksThrottleReasons. Bit 0, idle, is left out: such a GPU is not held back.
+_THROTTLE = {
+    0x2: "application-clocks",
+    0x4: "power-cap",
+    0x8: "hardware-slowdown",
+    0x10: "sync-boost",
+    0x20: "thermal",
+    0x40: "hardware-thermal",
+    0x80: "power-brake",
+    0x100: "display-clocks",
+}
+
+
+def throttle_words(bits: int) -> list[str]:
+    """The reasons for which the clocks are held back."""
+    return [word for bit, word in _THROTTLE.items() if bits & bit]
+
+
+def load_nvml() -> Any:
+    """The NVML binding, started up; raises `NoData` where there is no driver."""
+    for library in LIBRARIES:
+        try:
+            ctypes.CDLL(library)  # far cheaper than the binding, which most machines then never load
+            break
+        except OSError:
+            continue
+    else:
+        raise NoData("no NVIDIA driver on this machine")
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NoData("the NVIDIA driver has no Python binding here: pip install nvidia-ml-py") from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NoData(f"the NVIDIA driver does not answer: {error}; does nvidia-smi work?") from error
+    return pynvml
+
+
+class _Gpu:
+    """One GPU: what never changes is asked for once."""
+
+    def __init__(self, nvml: Any, index: int) -> None:
+        self.index = index
+        self.handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        self.uncorrected: int | None = None
+        self.xids: list[int] = []
+        self.unsupported: set[str] = set()
+        self.fixed: dict[str, Any] = {"index": index}
+        name = self.ask(nvml, "nvmlDeviceGetName")
+        if name is not None:
+            self.fixed["name"] = name.decode("utf-8", "replace") if isinstance(name, bytes) else name
+
+    def ask(self, nvml: Any, call: str, *arguments: Any) -> Any:
+        """What one NVML call says of this GPU, or None; what it does not have is not asked for again."""
+        if call in self.unsupported:
+            return None
+        try:
+            return getattr(nvml, call)(self.handle, *arguments)
+        except nvml.NVMLError as error:
+            if getattr(error, "value", None) == nvml.NVML_ERROR_NOT_SUPPORTED:
+                self.unsupported.add(call)
+            return None
+        except AttributeError:  # a binding that is older than the call
+            self.unsupported.add(call)
+            return None
+
+
+class Nvidia:
+    """Every GPU of the machine, through NVML.
+
+    The calls are made aside: the first one may take seconds, and on a GPU that fell off the bus none ever
+    returns. `xid` has the fault codes that the driver reported since the start. `tree` is left out where the
+    driver's process numbers are not ours, as in a container.
+    """
+
+    name = "nvidia"
+    urgent = False
+
+    def __init__(
+        self,
+        load: Callable[[], Any] = load_nvml,
+        clock: Callable[[], float] = time.monotonic,
+        proc: str = "/proc",
+        patience: float = PATIENCE,
+    ) -> None:
+        self.every = CALM
+        self._load = load
+        self._clock = clock
+        self._proc = proc
+        self._patience = patience
+        self._aside: Aside[dict[str, Any]] = Aside()
+        self._nvml: Any = None
+        self._absent: str | None = None
+        self._gpus: list[_Gpu] = []
+        self._events: Any = None
+        self._ecc_at = float("-inf")
+
+    def read(self, tree: Tree) -> Reading:
+        if self._absent is not None:
+            raise NoData(self._absent)
+        pids = frozenset(tree.pids)
+        try:
+            return self._aside.ask(lambda: self._ask_driver(pids), self._patience)
+        except Late as late:
+            if late.waited < 5:
+                return {}
+            raise NoData(f"the NVIDIA driver has not answered for {late.waited:.0f} s") from None
+        except NoData as absent:
+            if self._nvml is None:  # a driver does not appear in the middle of a run
+                self._absent = str(absent)
+                self.every = 3600.0
+            raise
+
+    def _ask_driver(self, pids: frozenset[int]) -> dict[str, Any]:
+        if self._nvml is None:
+            self._start()
+        nvml = self._nvml
+        began = self._clock()
+        self._collect_faults(nvml)
+        if began - self._ecc_at >= 10:
+            self._ecc_at = began
+            kind = (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+            for gpu in self._gpus:
+                gpu.uncorrected = gpu.ask(nvml, "nvmlDeviceGetTotalEccErrors", *kind)
+        rows = [self._row(nvml, gpu, pids) for gpu in self._gpus]
+        cost = self._clock() - began
+        self.every = CALM if cost <= TOO_SLOW else min(LONGEST_REST, CALM * cost / TOO_SLOW)
+        return {"list": rows}
+
+    def _start(self) -> None:
+        nvml = self._load()
+        gpus = []
+        try:
+            count = nvml.nvmlDeviceGetCount()
+        except nvml.NVMLError as error:
+            raise NoData(f"the NVIDIA driver does not answer: {error}; does nvidia-smi work?") from error
+        for index in range(count):
+            try:
+                gpus.append(_Gpu(nvml, index))
+            except nvml.NVMLError:
+                continue  # one GPU that is lost must not hide the others
+        if not gpus:
+            raise NoData("the NVIDIA driver is here but shows no GPU")
+        self._gpus = gpus
+        try:
+            events = nvml.nvmlEventSetCreate()
+            for gpu in gpus:
+                gpu.ask(nvml, "nvmlDeviceRegisterEvents", nvml.nvmlEventTypeXidCriticalError, events)
+            self._events = events
+        except (nvml.NVMLError, AttributeError):
+            pass
+        self._nvml = nvml
+
+    def _collect_faults(self, nvml: Any) -> None:
+        if self._events is None:
+            return
+        for _ in range(16):
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._events, 0)
+                index = nvml.nvmlDeviceGetIndex(event.device)
+            except (nvml.NVMLError, AttributeError):
+                return  # a timeout: nothing has happened
+            for gpu in self._gpus:
+                if gpu.index == index:
+                    gpu.xids.append(int(event.eventData))
+
+    def _row(self, nvml: Any, gpu: _Gpu, pids: frozenset[int]) -> dict[str, Any]:
+        row = dict(gpu.fixed)
+        memory = gpu.ask(nvml, "nvmlDeviceGetMemoryInfo")
+        if memory is not None:
+            row["total"], row["used"] = int(memory.total), int(memory.used)
+        use = gpu.ask(nvml, "nvmlDeviceGetUtilizationRates")
+        if use is not None:
+            row["util"], row["memory_util"] = int(use.gpu), int(use.memory)
+        degrees = gpu.ask(nvml, "nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
+        if degrees is not None:
+            row["temperature"] = int(degrees)
+        milliwatts = gpu.ask(nvml, "nvmlDeviceGetPowerUsage")
+        if milliwatts is not None:
+            row["power_w"] = milliwatts / 1000
+        megahertz = gpu.ask(nvml, "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
+        if megahertz is not None:
+            row["sm_mhz"] = int(megahertz)
+        reasons = gpu.ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons")
+        if reasons is not None:
+            row["throttle"] = throttle_words(int(reasons))
+        if gpu.uncorrected is not None:
+            row["ecc_uncorrected"] = int(gpu.uncorrected)
+        if gpu.xids:
+            row["xid"] = list(gpu.xids)
+        self._put_processes(row, nvml, gpu, pids)
+        return row
+
+    def _put_processes(self, row: dict[str, Any], nvml: Any, gpu: _Gpu, pids: frozenset[int]) -> None:
+        found = gpu.ask(nvml, "nvmlDeviceGetComputeRunningProcesses")
+        if found is None:
+            return
+        processes: list[dict[str, int]] = []
+        for one in found:
+            entry = {"pid": int(one.pid)}
+            if one.usedGpuMemory is not None:
+                entry["used"] = int(one.usedGpuMemory)
+            processes.append(entry)
+        row["processes"] = processes
+        ours = [entry for entry in processes if entry["pid"] in pids]
+        if any("used" not in entry for entry in ours):
+            return
+        if ours or self._numbers_are_ours():
+            row["tree"] = sum(entry["used"] for entry in ours)
+
+    def _numbers_are_ours(self) -> bool:
+        try:
+            return os.readlink(f"{self._proc}/self/ns/pid") == _FIRST_PID_NAMESPACE
+        except OSError:
+            return False
+
+
+PROBES = [Nvidia]

@@ -1,0 +1,57 @@
+"""Pressure stall information: for how long tasks had to wait for memory, CPU and I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holter.errors import NoData
+from holter.probes.probe import Reading, Tree
+from holter.probes.procfs_linux import read_short
+
+
+def parse_pressure(raw: bytes) -> dict[str, float]:
+    """`some` and `full` lines: cumulative microseconds, and the per cent of the last 10 seconds."""
+    found: dict[str, float] = {}
+    for line in raw.decode("ascii", "replace").splitlines():
+        kind, *pairs = line.split()
+        if kind not in ("some", "full"):
+            continue
+        values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        try:
+            found[f"{kind}_us"] = int(values["total"])
+            found[f"{kind}10"] = float(values["avg10"])
+        except (KeyError, ValueError):
+            continue
+    return found
+
+
+class Pressure:
+    """Waiting for memory, CPU and I/O, machine-wide, from /proc/pressure."""
+
+    name = "pressure"
+    every = 1.0
+    urgent = False
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self._folder = f"{proc}/pressure"
+
+    def read(self, tree: Tree) -> Reading:  # noqa: ARG002 - the shape of a probe
+        reading: dict[str, Any] = {}
+        because = ""
+        for resource in ("memory", "cpu", "io"):
+            try:
+                values = parse_pressure(read_short(f"{self._folder}/{resource}", 512))
+            except OSError as error:
+                because = str(error.strerror)
+                continue
+            if values:
+                reading[resource] = values
+        if not reading:
+            raise NoData(
+                f"no pressure information ({because or 'empty files'}): it needs a kernel >= 4.20 with PSI; "
+                "where the kernel has it switched off, start it with psi=1"
+            )
+        return reading
+
+
+PROBES = [Pressure]

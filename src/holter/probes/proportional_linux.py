@@ -1,0 +1,90 @@
+"""Memory of the run with shared pages counted once: the proportional and the unique set size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holter.errors import NoData
+from holter.probes.probe import Reading, Tree
+from holter.probes.procfs_linux import PAGE, read_short, stat_of
+
+TOO_LARGE = 16 * 10**9
+CALM = 60.0
+REST = 1000  # times its own cost
+
+
+def parse_rollup(raw: bytes) -> dict[str, int]:
+    """`pss` and `uss` in bytes from the text of smaps_rollup; empty when the process has no memory left."""
+    sizes: dict[bytes, int] = {}
+    for line in raw.splitlines()[1:]:  # the first is a range of addresses
+        name, _, value = line.partition(b":")
+        try:
+            sizes[name] = int(value.split()[0]) * 1024
+        except (ValueError, IndexError):
+            continue
+    if b"Pss" not in sizes:
+        return {}
+    private = (b"Private_Clean", b"Private_Dirty", b"Private_Hugetlb")
+    return {"pss": sizes[b"Pss"], "uss": sum(sizes.get(name, 0) for name in private)}
+
+
+class Proportional:
+    """PSS and USS from smaps_rollup, rarely.
+
+    The kernel walks the process's page tables for it with the lock held that the process needs to map memory,
+    so the reading makes the run wait: large processes are left out, and after each reading `every` is at
+    least a thousand times what the reading took.
+    """
+
+    name = "proportional"
+    urgent = False
+
+    def __init__(self, proc: str = "/proc", clock: Callable[[], float] = time.perf_counter) -> None:
+        self.every = CALM
+        self._proc = proc
+        self._clock = clock
+
+    def read(self, tree: Tree) -> Reading:
+        began = self._clock()
+        rows: list[dict[str, int]] = []
+        skipped = 0
+        because = ""
+        for pid in tree.pids:
+            stat = stat_of(pid, self._proc)
+            if stat is None or stat.state in "ZX":
+                continue
+            if stat.rss * PAGE >= TOO_LARGE:
+                skipped += 1
+                because = f"process {pid} is too large to be measured without making it wait"
+                continue
+            try:
+                sizes = parse_rollup(read_short(f"{self._proc}/{pid}/smaps_rollup"))
+            except (FileNotFoundError, ProcessLookupError) as error:
+                if stat_of(pid, self._proc) is not None:
+                    skipped += 1
+                    because = f"{error.strerror}: smaps_rollup needs a kernel >= 4.14"
+                continue
+            except OSError as error:
+                skipped += 1
+                because = f"smaps_rollup of process {pid} could not be read: {error.strerror}"
+                continue
+            if sizes:
+                rows.append({"pid": pid, **sizes})
+        self.every = max(CALM, REST * (self._clock() - began))
+        if not rows:
+            if skipped:
+                raise NoData(because)
+            return {}
+        reading: dict[str, Any] = {"list": rows}
+        if skipped:
+            # A sum over some of the processes would read as the run's memory and be far below it.
+            reading["skipped"] = skipped
+        else:
+            reading["pss"] = sum(row["pss"] for row in rows)
+            reading["uss"] = sum(row["uss"] for row in rows)
+        return reading
+
+
+PROBES = [Proportional]

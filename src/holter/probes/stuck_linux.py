@@ -1,0 +1,172 @@
+"""Where a process that makes no progress waits: state, kernel function, system call, the file behind it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from holter.probes.procfs_linux import parse_stat, read_short, read_whole, text
+
+MOST_THREADS = 64
+_X86_64 = {
+    0: "read",
+    1: "write",
+    7: "poll",
+    9: "mmap",
+    16: "ioctl",
+    17: "pread64",
+    18: "pwrite64",
+    19: "readv",
+    20: "writev",
+    22: "pipe",
+    23: "select",
+    24: "sched_yield",
+    34: "pause",
+    35: "nanosleep",
+    42: "connect",
+    43: "accept",
+    44: "sendto",
+    45: "recvfrom",
+    46: "sendmsg",
+    47: "recvmsg",
+    61: "wait4",
+    72: "fcntl",
+    73: "flock",
+    74: "fsync",
+    75: "fdatasync",
+    128: "rt_sigtimedwait",
+    130: "rt_sigsuspend",
+    162: "sync",
+    202: "futex",
+    230: "clock_nanosleep",
+    232: "epoll_wait",
+    247: "waitid",
+    257: "openat",
+    262: "newfstatat",
+    270: "pselect6",
+    271: "ppoll",
+    281: "epoll_pwait",
+    288: "accept4",
+    299: "recvmmsg",
+    332: "statx",
+    426: "io_uring_enter",
+    441: "epoll_pwait2",
+    449: "futex_waitv",
+}
+_AARCH64 = {
+    22: "epoll_pwait",
+    25: "fcntl",
+    29: "ioctl",
+    32: "flock",
+    56: "openat",
+    63: "read",
+    64: "write",
+    65: "readv",
+    66: "writev",
+    67: "pread64",
+    68: "pwrite64",
+    72: "pselect6",
+    73: "ppoll",
+    79: "newfstatat",
+    81: "sync",
+    82: "fsync",
+    83: "fdatasync",
+    95: "waitid",
+    98: "futex",
+    101: "nanosleep",
+    115: "clock_nanosleep",
+    124: "sched_yield",
+    133: "rt_sigsuspend",
+    137: "rt_sigtimedwait",
+    202: "accept",
+    203: "connect",
+    206: "sendto",
+    207: "recvfrom",
+    211: "sendmsg",
+    212: "recvmsg",
+    222: "mmap",
+    242: "accept4",
+    243: "recvmmsg",
+    260: "wait4",
+    291: "statx",
+    426: "io_uring_enter",
+    441: "epoll_pwait2",
+    449: "futex_waitv",
+}
+CALLS = {"x86_64": _X86_64, "aarch64": _AARCH64}
+# Their first argument is a descriptor.
+_ON_FILES = ("read", "write", "readv", "writev", "pread64", "pwrite64", "fsync", "fdatasync", "flock", "fcntl", "ioctl")
+_ON_SOCKETS = ("recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "connect", "accept", "accept4")
+_ON_QUEUES = ("epoll_wait", "epoll_pwait", "epoll_pwait2", "io_uring_enter")
+_ON_A_FILE = frozenset((*_ON_FILES, *_ON_SOCKETS, *_ON_QUEUES))
+
+
+def parse_syscall(raw: bytes, machine: str) -> dict[str, Any]:
+    """`nr`, `syscall` and `fd` from /proc/<pid>/syscall; empty while the thread runs or is not in a call."""
+    fields = raw.split()
+    if len(fields) < 2 or fields[0] == b"running":
+        return {}
+    number = int(fields[0])
+    if number < 0:  # blocked in the kernel, but not by a call of its own: a page fault, for one
+        return {}
+    found: dict[str, Any] = {"nr": number}
+    name = CALLS.get(machine, {}).get(number)
+    if name is not None:
+        found["syscall"] = name
+        if name in _ON_A_FILE:
+            found["fd"] = int(fields[1], 16) & 0xFFFFFFFF
+    return found
+
+
+def _thread(folder: str, pid: int, proc: str, machine: str) -> dict[str, Any] | None:
+    """One thread; each piece is had by itself, since each has its own permission."""
+    try:
+        stat = parse_stat(read_short(f"{folder}/stat", 2048))
+    except (OSError, ValueError, IndexError):
+        return None
+    found: dict[str, Any] = {"tid": stat.pid, "name": stat.name, "state": stat.state}
+    try:
+        wchan = text(read_short(f"{folder}/wchan", 128)).strip()
+        if wchan not in ("", "0"):
+            found["wchan"] = wchan
+    except OSError:
+        pass
+    try:
+        found.update(parse_syscall(read_short(f"{folder}/syscall", 512), machine))
+    except (OSError, ValueError):
+        pass
+    if "fd" in found:
+        try:
+            found["path"] = os.readlink(f"{proc}/{pid}/fd/{found['fd']}")
+        except OSError:
+            pass
+    try:
+        lines = text(read_whole(f"{folder}/stack")).splitlines()
+        stack = [line.partition("] ")[2] for line in lines if "] " in line]
+        if stack:
+            found["stack"] = stack
+    except OSError:
+        pass
+    return found
+
+
+def waiting_in(pid: int, proc: str = "/proc", machine: str | None = None) -> dict[str, Any]:
+    """What the process waits for: its main thread's fields, and `threads` with all of them, main first.
+
+    Empty when the process is gone. `wchan`, `syscall`, `path` and `stack` are there where they may be read.
+    """
+    machine = machine or os.uname().machine
+    try:
+        tids = sorted(int(name) for name in os.listdir(f"{proc}/{pid}/task") if name.isdecimal())
+    except OSError:
+        return {}
+    tids.sort(key=lambda tid: tid != pid)
+    threads = []
+    for tid in tids[:MOST_THREADS]:
+        thread = _thread(f"{proc}/{pid}/task/{tid}", pid, proc, machine)
+        if thread is not None:
+            threads.append(thread)
+    if not threads:
+        return {}
+    found = {key: value for key, value in threads[0].items() if key != "tid"}
+    return {"pid": pid, **found, "thread_count": len(tids), "threads": threads}

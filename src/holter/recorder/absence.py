@@ -1,0 +1,50 @@
+"""Why a Python process has no beacon in it, as far as its command line and environment tell."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from holter.recorder.guest_room import INJECT
+
+_FLAGS = {
+    "S": "Python was started with -S, which keeps sitecustomize out",
+    "I": "Python was started with -I, which shuts the environment out",
+    "E": "Python was started with -E, which ignores PYTHONPATH",
+}
+_TAKES_VALUE = {"-c", "-m", "-W", "-X"}
+
+
+def why_no_guest(pid: int, command: list[str], guest_dir: Path | None) -> str:
+    """The reason in words; empty when the process is gone meanwhile."""
+    if guest_dir is None:
+        return "no folder could be made for the beacon"
+    because = flag_that_shuts_out(command)
+    if because:
+        return because
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return ""
+    # Only the one variable is looked at, and only for whether our folder is in it.
+    path = re.search(rb"(?:^|\0)PYTHONPATH=([^\0]*)", environ)
+    if path is None or str(INJECT).encode() not in path.group(1):
+        return "PYTHONPATH was replaced on the way, so the beacon was not found"
+    return "the interpreter does not run sitecustomize, or is older than Python 3.9"
+
+
+def flag_that_shuts_out(command: list[str]) -> str:
+    """Which of -S, -I and -E stands among the interpreter's own options."""
+    words = iter(command[1:])
+    for word in words:
+        if not word.startswith("-") or word == "-":
+            return ""
+        if word in _TAKES_VALUE:
+            if word in ("-c", "-m"):
+                return ""
+            next(words, None)
+        elif not word.startswith("--"):
+            for letter in word[1:]:
+                if letter in _FLAGS:
+                    return _FLAGS[letter]
+    return ""

@@ -1,0 +1,156 @@
+"""From a command to its exit code: makes the record, starts keeper and command, records, and leaves no trace behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holter.errors import EXIT_HOLTER_FAILED, EXIT_HUNG, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
+from holter.record import place
+from holter.record.privacy import mask_command, named_environment
+from holter.record.reader import boot_id, start_time
+from holter.record.writer import RecordWriter
+from holter.recorder import guest_room, keeper, streams
+from holter.recorder.signals import Signals
+from holter.recorder.terminal import Terminal
+
+
+class Launch:
+    def __init__(self, command: list[str], *, name: str | None, on_hang: str, tell: Callable[[str], None]) -> None:
+        self.command = command
+        self.name = name
+        self.on_hang = on_hang
+        self.tell = tell
+
+    def run(self, show: Callable[[Path], None]) -> int:
+        """Run the command to its end; `show` is handed the record's folder. Returns the exit code."""
+        signals = Signals()
+        folder = self._make_folder()
+        guests = guest_room.make()
+        given = streams.prepare()
+        terminal = Terminal(given.kinds)
+        environ = guest_room.environment(guests, folder.name if folder else "", os.environ)
+        order = keeper.Order(self.command, environ, folder, guests, terminal.at_once, signals.before)
+        _pid, link = keeper.start(order, given)
+        # From here on the command is starting; all that takes time comes after.
+        writer = self._make_writer(folder, guests)
+        if writer is not None:
+            writer.event("started", **given.kinds)
+        from holter.recorder.recorder import Recorder
+
+        recorder = Recorder(writer, guests, link, signals, terminal, on_hang=self.on_hang, tell=self.tell)
+        outcome = recorder.run()
+        terminal.give_back()
+        if outcome.failed:
+            self._forget(folder, guests)
+            return self._could_not_start(outcome.failed)
+        recorder.finish()
+        if folder is not None:
+            self._show(show, folder)
+        return EXIT_HUNG if outcome.hung and self.on_hang == "stop" else outcome.exit_code
+
+    def _show(self, show: Callable[[Path], None], folder: Path) -> None:
+        try:
+            show(folder)
+        except BrokenPipeError:
+            pass
+        except Exception as error:  # the run's exit code matters more than our words about it
+            self.tell(
+                f"the verdict could not be shown ({type(error).__name__}: {error}). Try: holter why {folder.name}"
+            )
+
+    def _make_folder(self) -> Path | None:
+        """The record's folder; when the records can't be written the run goes on, recorded elsewhere or not at all."""
+        base = place.home()
+        try:
+            return _probe(place.new_run(base))
+        except OSError as error:
+            why = error.strerror or str(error)
+        try:
+            folder = _probe(place.new_run(Path(tempfile.mkdtemp(prefix="holter-records-"))))
+            self.tell(f"records can't be written to {base} ({why}); this run is recorded in {folder}")
+            return folder
+        except OSError:
+            self.tell(f"records can't be written to {base} ({why}); the command runs, but is not recorded")
+            return None
+
+    def _make_writer(self, folder: Path | None, guests: Path | None) -> RecordWriter | None:
+        if folder is None:
+            return None
+        writer = RecordWriter(folder)
+        try:
+            writer.meta(self._facts(folder, guests))
+        except OSError as error:
+            self.tell(f"the record can't be written ({error.strerror}); the command runs, but is not recorded")
+            return None
+        return writer
+
+    def _facts(self, folder: Path, guests: Path | None) -> dict[str, Any]:
+        from holter import __version__
+
+        return {
+            "schema": place.SCHEMA,
+            "id": folder.name,
+            "name": self.name,
+            "command": mask_command(self.command),
+            "cwd": os.getcwd(),
+            "host": socket.gethostname(),
+            "platform": platform.platform(),
+            "started": time.time(),
+            "mono": time.monotonic(),
+            "boot_id": boot_id(),
+            "holter": __version__,
+            "uid": os.getuid(),
+            "recorder_pid": os.getpid(),
+            "recorder_start": start_time(os.getpid()),
+            "cpus": os.cpu_count(),
+            "memory_total": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "env": named_environment(),
+            "guest_dir": str(guests) if guests else None,
+            "on_hang": self.on_hang,
+        }
+
+    def _forget(self, folder: Path | None, guests: Path | None) -> None:
+        """A command that never started leaves no record."""
+        import shutil
+
+        for path in (folder, guests):
+            if path is not None:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _could_not_start(self, number: int) -> int:
+        word = self.command[0]
+        if number == errno.ENOENT:
+            hint = (
+                "Say how to run it: holter run -- python " + word if word.endswith(".py") else "Check its name and PATH"
+            )
+            if os.path.exists(word):
+                hint = "Its first line names an interpreter that is not there"
+            self._complain(f"{word}: command not found. {hint}")
+            return EXIT_NOT_FOUND
+        if number in (errno.EACCES, errno.EISDIR, errno.ENOEXEC):
+            hint = f"Run it with its interpreter: holter run -- python {word}" if word.endswith(".py") else ""
+            self._complain(f"{word} can't be executed: {os.strerror(number)}. {hint}".strip())
+            return EXIT_NOT_EXECUTABLE
+        self._complain(f"{word} could not be started: {os.strerror(number)}")
+        return EXIT_HOLTER_FAILED
+
+    def _complain(self, text: str) -> None:
+        print(f"holter: {text}", file=sys.stderr)
+
+
+def _probe(folder: Path) -> Path:
+    """Make sure that the folder takes more than its own name: a full disk shows itself only when written to."""
+    path = folder / ".room"
+    with open(path, "wb", buffering=0) as file:
+        file.write(bytes(512 * 1024))
+    path.unlink()
+    return folder

@@ -1,0 +1,75 @@
+"""Small questions about one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def lives(pid: int) -> bool:
+    """True while the process exists and is more than a zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    stat = _stat(pid)
+    if stat is None:
+        return not sys.platform.startswith("linux")
+    return stat[0] not in ("Z", "X")
+
+
+def parent_of(pid: int) -> int:
+    stat = _stat(pid)
+    return int(stat[1]) if stat else 0
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat after the name, which may hold anything."""
+    try:
+        raw = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    return raw[raw.rindex(b")") + 2 :].decode("ascii", "replace").split()
+
+
+def command_of(pid: int) -> list[str]:
+    if sys.platform.startswith("linux"):
+        try:
+            raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return []
+        return [part.decode("utf-8", "replace")[:2000] for part in raw.rstrip(b"\0").split(b"\0")]
+    import psutil
+
+    try:
+        return list(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return []
+
+
+def is_python(pid: int, command: list[str]) -> bool:
+    try:
+        name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        name = os.path.basename(command[0]) if command else ""
+    return name.startswith(("python", "pypy"))
+
+
+def signal_group(pgid: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(pgid, number)
+    except OSError:
+        pass
+
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass

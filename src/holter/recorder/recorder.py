@@ -1,0 +1,385 @@
+"""The recorder: reads probes and guests, writes the record, and sees how the command ends."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holter.errors import NoData
+from holter.probes import SUFFIXES, probes_here
+from holter.probes.probe import Tree
+from holter.record import place
+from holter.record.gather import gather
+from holter.record.privacy import mask_command
+from holter.record.writer import RecordWriter
+from holter.recorder import stacks
+from holter.recorder.absence import why_no_guest
+from holter.recorder.guests import Guests
+from holter.recorder.processes import command_of, is_python, lives, parent_of, signal_all, signal_group
+from holter.recorder.sampler import Sampler
+from holter.recorder.signals import Signals
+from holter.recorder.stalls import Stalls
+from holter.recorder.terminal import Terminal
+
+_COSTS_EVERY = 60.0
+_GRACE = 10.0  # seconds between asking and forcing
+_SUSPENDED = 3.0  # a gap between the two clocks, or between two ticks, that no load explains
+
+
+def here(name: str) -> Any:
+    """This platform's module of that name among the probes, or None."""
+    suffix = SUFFIXES.get(sys.platform)
+    try:
+        return importlib.import_module(f"holter.probes.{name}{suffix}") if suffix else None
+    except ImportError:
+        return None
+
+
+@dataclass
+class Outcome:
+    """How the command ended, as far as the recorder saw."""
+
+    exit_code: int
+    signal: str | None = None
+    hung: bool = False
+    failed: int = 0  # the errno when it could not be started
+
+
+class Recorder:
+    def __init__(
+        self,
+        writer: RecordWriter | None,
+        guest_dir: Path | None,
+        link: socket.socket,
+        signals: Signals,
+        terminal: Terminal,
+        *,
+        on_hang: str = "report",
+        tell: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        self.writer = writer
+        self.guest_dir = guest_dir
+        self.link = link
+        self.signals = signals
+        self.terminal = terminal
+        self.on_hang = on_hang
+        self.tell_user = tell
+        self.offset = time.time() - time.monotonic()
+        self.guests = Guests(guest_dir, self.offset)
+        self.sampler: Sampler | None = None
+        self.stalls = Stalls(self.guests, guest_dir, self._event, self._say)
+        self.root = 0
+        self.known: dict[int, dict[str, Any]] = {}
+        self.outcome: Outcome | None = None
+        self.drained = False
+        self.stopped_for_hang = False
+        self._buffer = b""
+        self._wake_r, self._wake_w = os.pipe()
+        os.set_blocking(self._wake_w, False)
+        self._last_tick = 0.0
+        self._next_costs = 0.0
+        self._kernel: Any = None
+        self._unguested: dict[int, float] = {}
+
+    # --- the loop -----------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Record until the command has ended and its output has come through."""
+        self.signals.listen(self._wake)
+        self._await_start()
+        if self.outcome is not None:
+            return self.outcome
+        self._prepare()
+        next_tick = time.monotonic()
+        while not (self.outcome is not None and self.drained):
+            now = time.monotonic()
+            if now >= next_tick and self.outcome is None:
+                self._tick(now)
+                assert self.sampler is not None
+                next_tick = max(next_tick + self.sampler.pace, now + self.sampler.pace / 2)
+            wait = 1.0 if self.outcome is not None else max(0.0, next_tick - time.monotonic())
+            if self.stalls.looking:
+                wait = min(wait, 0.2)
+            self._listen(min(wait, 1.0))
+        return self.outcome
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_w, b"x")
+        except OSError:
+            pass
+
+    def _await_start(self) -> None:
+        while self.root == 0 and self.outcome is None:
+            self._listen(5.0)
+
+    def _prepare(self) -> None:
+        self.finder = here("tree").TreeFinder(self.root)
+        self.sampler = Sampler(probes_here())
+        kernel = here("kernel_log")
+        if kernel is not None:
+            try:
+                self._kernel = kernel.KernelLog()
+            except (NoData, OSError) as error:
+                self._event("missing", probe="kernel-log", because=str(error))
+        self.stalls.stuck = here("stuck")
+        self._next_costs = time.monotonic() + _COSTS_EVERY
+
+    def _listen(self, timeout: float) -> None:
+        """Wait for the keeper, a signal or the next tick."""
+        try:
+            ready, _, _ = select.select([self.link.fileno(), self._wake_r], [], [], timeout)
+        except (InterruptedError, ValueError):
+            return
+        if self._wake_r in ready:
+            os.read(self._wake_r, 4096)
+        while not self.signals.seen.empty():
+            self._event("signal", **self.signals.seen.get())
+        if self.link.fileno() in ready:
+            self._hear()
+
+    def _hear(self) -> None:
+        try:
+            data = self.link.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            self._keeper_is_gone()
+            return
+        self._buffer += data
+        while b"\n" in self._buffer:
+            raw, _, self._buffer = self._buffer.partition(b"\n")
+            message = json.loads(raw)
+            getattr(self, "_on_" + message["k"], lambda _m: None)(message)
+
+    def _keeper_is_gone(self) -> None:
+        """Someone killed the keeper: the command's end can no longer be known, only that it ended."""
+        self.drained = True
+        if self.outcome is not None:
+            return
+        self._event("keeper-lost")
+        deadline = time.monotonic() + 2.0
+        while self.root and lives(self.root) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        while self.root and lives(self.root):
+            now = time.monotonic()
+            self._tick(now)
+            time.sleep(1.0)
+        self.outcome = Outcome(125)
+
+    # --- what the keeper tells ----------------------------------------------------------------------------
+
+    def _on_spawned(self, message: dict[str, Any]) -> None:
+        self.root = int(message["pid"])
+        self.signals.command_is(self.root)
+
+    def _on_failed(self, message: dict[str, Any]) -> None:
+        self.outcome = Outcome(127, failed=int(message["errno"]))
+        self.drained = True
+
+    def _on_stopped(self, message: dict[str, Any]) -> None:
+        self.terminal.command_stopped(self.root, int(message["signal"]))
+        self.stalls.suspended(time.monotonic())
+
+    def _on_continued(self, _message: dict[str, Any]) -> None:
+        self.stalls.suspended(time.monotonic())
+
+    def _on_exited(self, message: dict[str, Any]) -> None:
+        """The command has ended: one last look at everything, before the kernel's counters are gone."""
+        code = int(message["exit_code"])
+        self.outcome = Outcome(code, message.get("signal"), hung=self.stopped_for_hang)
+        self._final = message
+        self._last_look()
+
+    def _on_drained(self, _message: dict[str, Any]) -> None:
+        self.drained = True
+
+    # --- one tick -----------------------------------------------------------------------------------------
+
+    def _tick(self, now: float) -> None:
+        assert self.sampler is not None
+        gap = now - self._last_tick if self._last_tick else 0.0
+        shift = (time.time() - time.monotonic()) - self.offset
+        if gap > _SUSPENDED * max(1.0, self.sampler.pace) or abs(shift) > _SUSPENDED:
+            # The machine slept, the clock was set, or we were stopped: silence meanwhile is nobody's fault.
+            self._event("gap", monotonic=round(gap, 3), wall=round(gap + shift, 3))
+            self.offset = self.guests.offset = time.time() - time.monotonic()
+            self.stalls.suspended(now)
+        self._last_tick = now
+        pids = self.finder.find()
+        self._notice_processes(pids, now)
+        sample, missing = self.sampler.sample(Tree(self.root, pids), now)
+        events, timeline = self.guests.drain()
+        states = self.guests.states(set(pids))
+        if states:
+            sample["guests"] = states
+        self._roles(sample)
+        line = {"k": "sample", "t": time.time(), "m": now, **sample}
+        if self.writer is not None:
+            self.writer.timeline([line, *timeline])
+            self.writer.events(events)
+        for fact in missing:
+            self._event("missing", **fact)
+        self._kernel_lines()
+        if now >= self._next_costs:
+            self._next_costs = now + _COSTS_EVERY
+            self._event("cost", probes=self.sampler.costs(), **_own_use())
+        self.stalls.look(now, states, sample)
+        if self.stalls.hung and self.on_hang == "stop":
+            self.stopped_for_hang = True
+            self.stop("hang")
+
+    def _roles(self, sample: dict[str, Any]) -> None:
+        for entry in sample.get("processes", {}).get("list", []):
+            role = self.guests.roles.get(entry["pid"])
+            if role:
+                entry["role"] = role
+
+    def _last_look(self) -> None:
+        """After the end: counters that only now show it, what the guests said last, the kernel's own lines."""
+        now = time.monotonic()
+        if self.sampler is not None:
+            self.sampler.urgent = True
+            sample, _ = self.sampler.sample(Tree(self.root, self.finder.find()), now)
+            if self.writer is not None:
+                self.writer.timeline([{"k": "sample", "t": time.time(), "m": now, "after": True, **sample}])
+        self._drain_guests()
+        self._kernel_lines()
+
+    def _drain_guests(self) -> None:
+        events, timeline = self.guests.drain()
+        if self.writer is not None:
+            self.writer.timeline(timeline)
+            self.writer.events(events)
+
+    def _kernel_lines(self) -> None:
+        if self._kernel is None:
+            return
+        try:
+            found = self._kernel.drain()
+        except (NoData, OSError):
+            return
+        for entry in found:
+            self._event("kernel", **{k: v for k, v in entry.items() if k not in ("k", "t", "m")})
+
+    def _notice_processes(self, pids: list[int], now: float) -> None:
+        present = set(pids)
+        for pid in pids:
+            if pid not in self.known:
+                command = command_of(pid)
+                python = is_python(pid, command)
+                self.known[pid] = {"role": "", "since": now}
+                self._event("process", pid=pid, ppid=parent_of(pid), command=mask_command(command)[:60], python=python)
+                if python:
+                    self._unguested[pid] = now
+        for pid in [pid for pid in self.known if pid not in present]:
+            self._event(
+                "process-gone", pid=pid, role=self.guests.role(pid), lived=round(now - self.known[pid]["since"], 2)
+            )
+            del self.known[pid]
+            self._unguested.pop(pid, None)
+        for pid, since in list(self._unguested.items()):
+            if pid in self.guests.armed:
+                del self._unguested[pid]
+            elif now - since > 3.0:
+                del self._unguested[pid]
+                because = why_no_guest(pid, command_of(pid), self.guest_dir)
+                if because:
+                    self._event("no-guest", pid=pid, because=because)
+
+    # --- ending -------------------------------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """End the command's group: ask first, then force."""
+        pids = list(self.known)
+        self._event("stopping", reason=reason, pids=pids)
+        signal_group(self.root, signal.SIGTERM)
+        signal_group(self.root, signal.SIGCONT)
+        deadline = time.monotonic() + _GRACE
+        while self.outcome is None and time.monotonic() < deadline:
+            self._listen(0.2)
+        self.sweep(force=True)
+        while self.outcome is None:
+            self._listen(0.5)
+
+    def sweep(self, *, force: bool = False) -> list[int]:
+        """End what the command left behind; returns the pids that were still there."""
+        left = [pid for pid in self.finder.find() if lives(pid)]
+        if not left:
+            return []
+        if not force:
+            signal_all(left, signal.SIGTERM)
+            deadline = time.monotonic() + 3.0
+            while any(lives(pid) for pid in left) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        signal_all([pid for pid in left if lives(pid)], signal.SIGKILL)
+        return left
+
+    def finish(self) -> None:
+        """Write the end and bring the guests' files home."""
+        assert self.outcome is not None
+        left: list[int] = []
+        if self.outcome.signal or self.outcome.hung or self._was_interrupted():
+            self.sweep()
+        elif self.root:
+            left = [pid for pid in self.finder.find() if lives(pid) and pid != self.root]
+        if self.writer is None:
+            return
+        self._drain_guests()
+        if self.guest_dir is not None:
+            gather(self.guest_dir, self.writer.folder)
+        self._fatal_stacks()
+        if self.writer.dropped:
+            self._event("dropped", count=self.writer.dropped, because=self.writer.problem)
+        final = getattr(self, "_final", {})
+        fields = {name: final[name] for name in ("exit_code", "signal", "core", "cpu_s", "maxrss") if name in final}
+        if self.sampler is not None:
+            self._event("cost", probes=self.sampler.costs(), **_own_use())
+        self._event("end", **fields, hung=self.outcome.hung, left_behind=left)
+        self.writer.close()
+
+    def _was_interrupted(self) -> bool:
+        return self.outcome is not None and self.outcome.exit_code == 130
+
+    def _fatal_stacks(self) -> None:
+        """What faulthandler wrote when the process crashed."""
+        if self.writer is None:
+            return
+        for path in sorted((self.writer.folder / place.STACKS).glob("*.txt")):
+            text = path.read_text(errors="replace")[-(1 << 20) :]
+            at = text.rfind("Fatal Python error")
+            if at >= 0:
+                threads = stacks.parse(text[at:])
+                for thread in threads:
+                    thread["main"] = thread["current"]
+                head = text[at:].splitlines()[0]
+                pid = int(path.stem) if path.stem.isdigit() else 0
+                self._event(
+                    "stacks", pid=pid, role=self.guests.role(pid), reason="fatal", round=1, via="faulthandler",
+                    head=head, threads=threads,
+                )  # fmt: skip
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        if self.writer is not None:
+            self.writer.event(kind, **fields)
+
+    def _say(self, text: str) -> None:
+        self._event("said", text=text)
+        self.tell_user(text)
+
+
+def _own_use() -> dict[str, Any]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    rss = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {"cpu_s": round(usage.ru_utime + usage.ru_stime, 4), "rss": rss}

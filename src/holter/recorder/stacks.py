@@ -1,0 +1,146 @@
+"""Stacks of a process that does not move: asked of faulthandler inside it, and of py-spy where it may attach."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_THREAD = re.compile(
+    r"^(Current thread|Thread) 0x[0-9a-f]+(?: \[(?P<name>.*?)\])? ?.*\(most recent call first\):", re.M
+)
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
+_LIBRARY = re.compile(r"(site|dist)-packages|/lib(64)?/python\d|^<frozen|/holter/beacon/")
+_PATIENCE = 2.0
+
+
+def ask_signal() -> int | None:
+    """The signal that guests arm; the same choice as in the beacon."""
+    if hasattr(signal, "SIGRTMIN"):
+        return int(signal.SIGRTMIN) + 11
+    return int(getattr(signal, "SIGINFO", 0)) or None
+
+
+def from_faulthandler(pid: int, guest_dir: Path) -> list[dict[str, Any]]:
+    """Have the process write its stacks, if it is certain that it will not be harmed; [] when it can't be asked."""
+    path = guest_dir / f"{pid}.stacks"
+    number = ask_signal()
+    if number is None or not path.exists() or not _safe(pid, number, path):
+        return []
+    before = path.stat().st_size
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return []
+    deadline = time.monotonic() + _PATIENCE
+    size = before
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+        grown = path.stat().st_size
+        if grown > before and grown == size:
+            break  # nothing was added since the last look: it is whole
+        size = grown
+    with open(path, "rb") as file:
+        file.seek(before)
+        return parse(file.read(1 << 20).decode("utf-8", "replace"))
+
+
+def _safe(pid: int, number: int, path: Path) -> bool:
+    """The process still catches our signal and still holds our file: after an exec it would do neither."""
+    if not sys.platform.startswith("linux"):
+        return True  # SIGINFO is ignored by default there
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+        caught = re.search(r"^SigCgt:\s*([0-9a-f]+)", status, re.M)
+        if caught is None or not int(caught.group(1), 16) >> (number - 1) & 1:
+            return False
+        wanted = os.stat(path)
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                there = os.stat(f"/proc/{pid}/fd/{name}")
+            except OSError:
+                continue
+            if (there.st_dev, there.st_ino) == (wanted.st_dev, wanted.st_ino):
+                return True
+    except OSError:
+        pass
+    return False
+
+
+def parse(text: str) -> list[dict[str, Any]]:
+    """faulthandler's text as threads, innermost frame first; the main thread is the last it prints."""
+    threads: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        head = _THREAD.match(line)
+        if head:
+            threads.append({"name": head.group("name") or "", "current": line.startswith("Current"), "frames": []})
+            continue
+        frame = _FRAME.match(line)
+        if frame and threads:
+            number = int(frame.group("line")) if frame.group("line").isdigit() else 0
+            threads[-1]["frames"].append(_frame(frame.group("file"), number, frame.group("function")))
+    if threads:
+        threads[-1]["name"] = threads[-1]["name"] or "main"
+        threads[-1]["main"] = True
+    return threads
+
+
+def _frame(file: str, line: int, function: str) -> dict[str, Any]:
+    return {"file": file, "line": line, "function": function, "user": is_user(file)}
+
+
+def is_user(file: str) -> bool:
+    return not _LIBRARY.search(file) and "/" in file and file.endswith((".py", ".ipynb"))
+
+
+def from_py_spy(pid: int, *, native: bool = True, patience: float = 10.0) -> tuple[list[dict[str, Any]], str]:
+    """Stacks with native frames, from outside; [] and the reason when py-spy is not here or may not attach."""
+    tool = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    if tool is None:
+        return [], "py-spy is not installed (pip install 'holter[stacks]')"
+    command = [tool, "dump", "--pid", str(pid), "--json", *(["--native"] if native else [])]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=patience, stdin=subprocess.DEVNULL, check=False)
+        raw = json.loads(done.stdout) if done.returncode == 0 else None
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        return [], f"py-spy failed: {error}"
+    if not isinstance(raw, list):
+        last = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        if native and "native" in " ".join(last).lower():
+            return from_py_spy(pid, native=False, patience=patience)
+        return [], "py-spy: " + (last[-1][:200] if last else f"exit code {done.returncode}")
+    threads = []
+    for thread in raw:
+        frames = [
+            _frame(str(f.get("filename", "")), int(f.get("line") or 0), str(f.get("name", "")))
+            for f in thread.get("frames", [])
+        ]
+        name = str(thread.get("thread_name") or "")
+        main = name == "MainThread" or thread.get("os_thread_id") == pid
+        threads.append({"name": name, "current": bool(thread.get("active")), "frames": frames, "main": main})
+    return threads, ""
+
+
+def place_of(threads: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Where the main thread stands: the user's innermost frame, or the innermost of all."""
+    main = next((t for t in threads if t.get("main")), threads[-1] if threads else None)
+    if main is None or not main["frames"]:
+        return None
+    return next((frame for frame in main["frames"] if frame["user"]), main["frames"][0])
+
+
+def same_place(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> bool:
+    """True when the main thread's Python frames are the same at both looks."""
+
+    def key(threads: list[dict[str, Any]]) -> list[tuple[str, int]]:
+        main = next((t for t in threads if t.get("main")), threads[-1] if threads else {"frames": []})
+        return [(f["file"], f["line"]) for f in main["frames"] if f["file"].endswith(".py")]
+
+    return bool(key(first)) and key(first) == key(second)

@@ -1,0 +1,153 @@
+"""From a suspicious silence to a stall that is told: two looks at the stacks, with a pause between them."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holter.recorder import stacks
+from holter.recorder.guests import Guests
+from holter.recorder.watch import LONG_PHASES, PAUSE, Activity, Suspicion, Watch, long_by_name
+from holter.units import duration
+
+_WORKERS = 16
+
+Event = Callable[..., None]
+
+
+@dataclass
+class _Suspect:
+    suspicion: Suspicion
+    first_look: float
+    threads: list[dict[str, Any]]
+
+
+class Stalls:
+    """Asks the watch at every tick, takes stacks when it suspects, and tells what both looks confirm."""
+
+    def __init__(self, guests: Guests, guest_dir: Path | None, event: Event, say: Callable[[str], None]) -> None:
+        self.guests = guests
+        self.guest_dir = guest_dir
+        self.event = event
+        self.say = say
+        self.watch = Watch()
+        self.stuck: Any = None  # this platform's probe of what a thread waits in
+        self.hung = False
+        self._suspects: dict[int, _Suspect] = {}
+
+    @property
+    def looking(self) -> bool:
+        return bool(self._suspects)
+
+    def suspended(self, now: float) -> None:
+        self.watch.suspended(now)
+        self._suspects.clear()
+
+    def look(self, now: float, states: list[dict[str, Any]], sample: dict[str, Any]) -> None:
+        """One tick."""
+        processes = sample.get("processes")
+        activity = None
+        if processes:
+            moved = processes.get("read_bytes", 0) + processes.get("write_bytes", 0)
+            activity = Activity(now, float(processes.get("cpu_s", 0.0)), float(moved))
+            if any(e.get("state") == "T" and e["pid"] in self.guests.rings for e in processes.get("list", [])):
+                self.suspended(now)
+                return
+        for what, detail in self.watch.observe(now, states, activity):
+            if what == "over":
+                self._over(*detail)
+            elif detail.pid not in self._suspects:
+                self._suspects[detail.pid] = _Suspect(detail, now, self._stacks_of(detail.pid, 1))
+        self._look_again(now, states)
+
+    def _over(self, pid: int, lasted: float) -> None:
+        self.event("stall-over", pid=pid, lasted=round(lasted, 3))
+        self.say(f"process {pid} goes on after {duration(lasted)} without progress")
+        self.hung = False
+
+    def _look_again(self, now: float, states: list[dict[str, Any]]) -> None:
+        for pid, suspect in list(self._suspects.items()):
+            state = next((s for s in states if s["pid"] == pid), None)
+            if state is None or max(state["since"], state["activity"]) > suspect.suspicion.since + 1e-6:
+                del self._suspects[pid]  # it moved meanwhile
+            elif now - suspect.first_look >= PAUSE:
+                del self._suspects[pid]
+                self._second_look(suspect, now)
+
+    def _second_look(self, suspect: _Suspect, now: float) -> None:
+        suspicion = suspect.suspicion
+        threads = self._stacks_of(suspicion.pid, 2)
+        names = [f["function"] for t in threads if t.get("main") for f in t["frames"] if f["user"]]
+        patience = LONG_PHASES["validation"]
+        if long_by_name(names) and now - suspicion.since < patience:
+            self.watch.not_a_hang(suspicion.pid, now, patience)
+        elif suspect.threads and threads and not stacks.same_place(suspect.threads, threads):
+            self.watch.not_a_hang(suspicion.pid, now)
+        else:
+            self.watch.told(suspicion.pid)
+            self._worker_stacks()
+            self._told(suspicion, threads, now)
+
+    def _told(self, suspicion: Suspicion, threads: list[dict[str, Any]], now: float) -> None:
+        spot = stacks.place_of(threads) or {}
+        code = linecache.getline(spot["file"], spot["line"]).strip()[:200] if spot else ""
+        self.event(
+            "stall",
+            pid=suspicion.pid,
+            since=suspicion.since,
+            phase=suspicion.phase,
+            step=suspicion.step,
+            limit=round(suspicion.limit, 3),
+            learned=suspicion.learned,
+            cpu=round(suspicion.cpu, 4),
+            same_place=bool(threads),
+            code=code,
+            **{name: spot[name] for name in ("file", "line", "function") if name in spot},
+            **self._waiting(suspicion.pid),
+        )
+        at = f" at {Path(spot['file']).name}:{spot['line']}: {code}" if spot else ""
+        self.say(f"no progress for {duration(now - suspicion.since)} since step {suspicion.step:,}; it waits{at}")
+        self.hung = True
+
+    def _stacks_of(self, pid: int, look: int) -> list[dict[str, Any]]:
+        """One process's stacks into the record, by all ways that work; returns those with Python frames."""
+        fields: dict[str, Any] = {"pid": pid, "role": self.guests.role(pid), "reason": "stall", "round": look}
+        threads = stacks.from_faulthandler(pid, self.guest_dir) if self.guest_dir is not None else []
+        if threads:
+            self.event("stacks", **fields, via="faulthandler", threads=threads)
+        if look == 2 or not threads:
+            native, because = stacks.from_py_spy(pid)
+            found: dict[str, Any] = {"threads": native} if native else {"failed": because}
+            self.event("stacks", **fields, via="py-spy", **found)
+            threads = threads or native
+        return threads
+
+    def _worker_stacks(self) -> None:
+        """The data workers' stacks too, twice: a trainer that waits for data is rarely the one that is stuck."""
+        workers = [pid for pid in sorted(self.guests.armed) if self.guests.role(pid) == "worker"][:_WORKERS]
+        for look in (1, 2):
+            for pid in workers:
+                threads = stacks.from_faulthandler(pid, self.guest_dir) if self.guest_dir is not None else []
+                if threads:
+                    self.event(
+                        "stacks",
+                        pid=pid,
+                        role="worker",
+                        reason="stall",
+                        round=look,
+                        via="faulthandler",
+                        threads=threads,
+                    )
+
+    def _waiting(self, pid: int) -> dict[str, Any]:
+        """What the kernel says the main thread waits in."""
+        if self.stuck is None:
+            return {}
+        try:
+            found = self.stuck.waiting_in(pid)
+        except Exception:
+            return {}
+        return {name: found[name] for name in ("state", "wchan", "syscall", "path") if found.get(name)}

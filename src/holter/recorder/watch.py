@@ -1,0 +1,176 @@
+"""Sees that a run makes no progress: thresholds learned from this run's own steps and phases.
+
+Pure logic: time and readings are handed in. A silence is suspicious when it is far longer than any before it in the
+same phase; it is told when the process has also stayed in the same place with nothing to show for it. Phases that
+are long by nature (the first step, validation, a checkpoint, compiling) get more time, and so does a run that is
+still busy: a false alarm costs more trust than a late one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+SHORTEST = 9.0  # seconds of silence below which nothing is ever said
+TIMES = 8.0  # a silence this many times the longest before it is suspicious
+LONG_PHASES = {"start": 240.0, "validation": 150.0, "checkpoint": 240.0, "compile": 900.0}
+AFTER_THE_LAST_STEP = 600.0
+BUSY_TIMES = 20.0
+BUSY_SHORTEST = 600.0
+BUSY_CORES = 0.15  # of one core, over the silence: below this the tree does nothing
+MOVING_BYTES = 256_000.0  # a second, read or written: above this the tree is at work
+PAUSE = 2.5  # seconds between the two looks at the stacks
+
+# A user's function that says by its name that it takes long and makes no steps.
+LONG_BY_NAME = re.compile(
+    r"valid|eval|test|infer|predict|generate|sample|save|checkpoint|snapshot|export|upload|download|sync|preprocess|"
+    r"tokeniz|metric|fid|bleu",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class Activity:
+    """What the tree did at one moment: cumulative CPU seconds and bytes moved."""
+
+    m: float
+    cpu_s: float
+    bytes: float
+
+
+@dataclass
+class Suspicion:
+    """A silence that has outlasted its limit."""
+
+    pid: int
+    since: float
+    phase: str
+    step: int
+    limit: float
+    learned: str
+    cpu: float
+
+
+@dataclass
+class _Patient:
+    sign: tuple[float, ...] = ()
+    since: float = 0.0
+    phase: str = "start"
+    longest: dict[str, float] = field(default_factory=dict)
+    told: bool = False
+    not_before: float = 0.0
+    patience: float = 0.0  # extra time granted for this silence
+
+
+class Watch:
+    """Follows every trainer of a run."""
+
+    def __init__(self) -> None:
+        self._patients: dict[int, _Patient] = {}
+        self._activity: list[Activity] = []
+
+    def observe(self, now: float, guests: list[dict[str, Any]], activity: Activity | None) -> list[tuple[str, Any]]:
+        """One look: `("suspect", Suspicion)` for a silence that wants stacks, `("over", (pid, lasted))` for one that ended."""
+        if activity is not None:
+            self._activity = [*[a for a in self._activity if now - a.m <= 3600.0], activity][-4000:]
+        found: list[tuple[str, Any]] = []
+        present = {guest["pid"] for guest in guests}
+        for pid in [pid for pid in self._patients if pid not in present]:
+            del self._patients[pid]
+        for guest in guests:
+            patient = self._patients.setdefault(guest["pid"], _Patient(since=now))
+            sign = (guest["step"], guest["since"], guest["activity"])
+            if sign != patient.sign:
+                found += self._sign_of_life(patient, guest, sign, now)
+                continue
+            suspicion = self._silent(patient, guest, now)
+            if suspicion is not None:
+                found.append(("suspect", suspicion))
+        return found
+
+    def told(self, pid: int) -> None:
+        """The silence was confirmed and told: once is enough."""
+        self._patients[pid].told = True
+
+    def not_a_hang(self, pid: int, now: float, patience: float = 0.0) -> None:
+        """The stacks say that it moves, or that it is at something that takes long: look again later."""
+        patient = self._patients.get(pid)
+        if patient is not None:
+            patient.patience = max(patient.patience, patience)
+            patient.not_before = now + max(SHORTEST, (now - patient.since) * 0.5)
+
+    def suspended(self, now: float) -> None:
+        """The run or the machine was stopped for a while: the time does not count."""
+        for patient in self._patients.values():
+            patient.since = now
+        self._activity.clear()
+
+    def _sign_of_life(
+        self, patient: _Patient, guest: dict[str, Any], sign: tuple[float, ...], now: float
+    ) -> list[tuple[str, Any]]:
+        found: list[tuple[str, Any]] = []
+        if patient.sign:
+            silence = max(0.0, max(guest["since"], guest["activity"]) - patient.since)
+            name = _family(patient.phase)
+            # The silence that was told as a hang teaches nothing, or the next one would be given hours.
+            if patient.told:
+                found.append(("over", (guest["pid"], silence)))
+            else:
+                patient.longest[name] = max(patient.longest.get(name, 0.0), silence)
+        patient.sign = sign
+        patient.since = max(guest["since"], guest["activity"]) if guest["since"] else now
+        patient.phase = guest["phase"]
+        patient.told = False
+        patient.not_before = patient.patience = 0.0
+        return found
+
+    def _silent(self, patient: _Patient, guest: dict[str, Any], now: float) -> Suspicion | None:
+        silence = now - patient.since
+        if patient.told or silence < SHORTEST or now < patient.not_before:
+            return None
+        limit, learned = self._limit(patient, guest)
+        if silence < limit:
+            return None
+        cpu, moving = self._did(patient.since, now)
+        if cpu >= BUSY_CORES or moving >= MOVING_BYTES:
+            limit = max(BUSY_SHORTEST, limit * BUSY_TIMES)
+            if silence < limit:
+                return None
+            learned += "; longer, since it is busy"
+        return Suspicion(guest["pid"], patient.since, guest["phase"], guest["step"], limit, learned, cpu)
+
+    def _limit(self, patient: _Patient, guest: dict[str, Any]) -> tuple[float, str]:
+        name = "start" if guest["step"] == 0 else _family(guest["phase"])
+        longest = patient.longest.get(name, 0.0)
+        limit = max(SHORTEST, longest * TIMES)
+        learned = f"{TIMES:.0f} times the longest silence before it, {longest:.1f} s"
+        if limit == SHORTEST:
+            learned = f"no silence before it was longer than {max(longest, 0.1):.1f} s"
+        if name in LONG_PHASES and limit < LONG_PHASES[name]:
+            limit, learned = LONG_PHASES[name], f"what a {name} may take before it is known"
+        if guest["planned"] and guest["step"] >= guest["planned"] and limit < AFTER_THE_LAST_STEP:
+            limit, learned = AFTER_THE_LAST_STEP, "all planned steps are done"
+        if patient.patience > limit:
+            limit, learned = patient.patience, "its own functions say that it takes long"
+        return limit, learned
+
+    def _did(self, since: float, now: float) -> tuple[float, float]:
+        """Cores used and bytes moved per second in the later half of the silence: its start is still the last step's."""
+        middle = since + (now - since) / 2
+        window = [a for a in self._activity if a.m >= middle]
+        if len(window) < 2:
+            return 0.0, 0.0
+        first, last = window[0], window[-1]
+        span = max(last.m - first.m, 1e-3)
+        return max(0.0, last.cpu_s - first.cpu_s) / span, max(0.0, last.bytes - first.bytes) / span
+
+
+def _family(phase: str) -> str:
+    """Phases that share what was learned: all of a training step is one."""
+    return phase if phase in LONG_PHASES else "step"
+
+
+def long_by_name(functions: list[str]) -> bool:
+    """True when one of the user's functions on the stack says that it takes long."""
+    return any(LONG_BY_NAME.search(name) for name in functions)

@@ -1,0 +1,86 @@
+"""Text for a terminal: safe to print, folded by words, and within what the stream can encode."""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+import unicodedata
+from collections.abc import Sequence
+from typing import TextIO
+
+_BARS = "▁▂▃▄▅▆▇█"
+_ASCII_BARS = "_.:-=+*#"
+_ASCII = str.maketrans(
+    {"✓": "ok", "✗": "X", "…": "...", "→": "->", "─": "-", "µ": "u", "±": "+-", "’": "'", "‘": "'", "“": '"', "”": '"'}
+    | dict(zip(_BARS, _ASCII_BARS, strict=True))
+)
+# A number and its unit, and a count with its whole, stay together on a line.
+_UNBROKEN = re.compile(
+    r"(?<=[\d%]) (?=(?:bytes|[KMGT]B|µs|ms|s|min|h|d|%)(?![\w]))"
+    r"|(?<=(?<!\w)(?:step|epoch|pid|line)) (?=[\d])"
+)
+_GLUE = "\u2060\u00a0"
+
+
+def clean(words: object) -> str:
+    """Make any text harmless on a terminal: no control characters, no marks that turn the line around."""
+    text = words if isinstance(words, str) else str(words)
+    return "".join(
+        " " if ch in "\n\t\r" else "�" if unicodedata.category(ch) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") else ch
+        for ch in text
+    )
+
+
+def sparkline(values: Sequence[float], top: float | None = None) -> str:
+    """Draw values as bars between the least of them (or zero) and the top."""
+    if not values:
+        return ""
+    high = max(top or 0.0, *values) if len(values) > 1 or top else values[0]
+    low = min(0.0, *values) if len(values) > 1 else 0.0
+    span = high - low
+    return "".join(_BARS[min(7, int(8 * (value - low) / span)) if span > 0 else 0] for value in values)
+
+
+def fold(words: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    """Fold a text by words, never between a number and its unit."""
+    kept = _UNBROKEN.sub(_GLUE, words)
+    lines = textwrap.wrap(
+        kept,
+        max(20, width),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    # The glue is two characters wide for the folding and one in print, so a line is never too long for it.
+    return [line.replace(_GLUE, " ") for line in lines] or [first.rstrip()]
+
+
+def encodable(text: str, stream: TextIO) -> str:
+    """Give the text as the stream can write it: signs and bars have plain forms, the rest becomes '?'."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+        return text
+    except LookupError:
+        encoding = "ascii"
+    except UnicodeEncodeError:
+        pass
+    return text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
+
+
+def wants_color(stream: TextIO) -> bool:
+    """Tell whether colour is welcome: on a terminal, unless NO_COLOR or TERM says otherwise."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def paint(text: str, style: str, color: bool) -> str:
+    """Set a text in a style where colour is on."""
+    codes = {"bold": "1", "dim": "2", "good": "32", "bad": "1;31", "wait": "33"}
+    return f"\x1b[{codes[style]}m{text}\x1b[0m" if color and text else text

@@ -1,0 +1,183 @@
+"""The verdict as text: how it ended, why, the proof, the line, the cure."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TextIO
+
+from holter.finding import Ending, Evidence, Finding, Verdict
+from holter.units import count, duration, size
+from holter.views.plain import clean, encodable, fold, paint, sparkline, wants_color
+
+_INDENT = 9
+_MARKS = {"completed": ("✓", "good"), "running": ("…", "wait")}
+_KEEPS = {
+    "exact": "keeps the result exactly",
+    "equivalent": "an equivalent result",
+    "changed": "changes the result",
+}
+_MOST_EVIDENCE = 12
+
+
+class Chart(Protocol):
+    """One curve with its ends in words."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def values(self) -> tuple[float, ...]: ...
+    @property
+    def low(self) -> str: ...
+    @property
+    def high(self) -> str: ...
+    @property
+    def limit(self) -> str: ...
+
+
+class Exhibits(Protocol):
+    """The figures and curves to show beside a verdict."""
+
+    @property
+    def lasted(self) -> float | None: ...
+    @property
+    def steps(self) -> int | None: ...
+    @property
+    def epochs(self) -> int | None: ...
+    @property
+    def peak_memory(self) -> float | None: ...
+    @property
+    def memory_limit(self) -> float | None: ...
+    @property
+    def charts(self) -> Sequence[Chart]: ...
+    @property
+    def damage(self) -> Sequence[str]: ...
+
+
+def write_verdict(
+    verdict: Verdict, shown: Exhibits, stream: TextIO, *, width: int = 80, color: bool | None = None
+) -> None:
+    """Write a verdict: one line for a healthy run, a page for any other."""
+    tint = wants_color(stream) if color is None else color
+    wide = max(40, min(width, 120))
+    lines = [healthy_line(verdict, shown, tint)] if verdict.healthy else _page(verdict, shown, wide, tint)
+    stream.write(encodable("\n".join(lines) + "\n", stream))
+
+
+def command_of(verdict: Verdict, longest: int = 60) -> str:
+    """Give the command as it was typed, cut in the middle where it is long."""
+    command = verdict.run.get("command")
+    words = [word for word in command if isinstance(word, str)] if isinstance(command, list) else [str(command or "")]
+    name = words[0].rpartition("/")[2] if words and words[0] else ""
+    said = clean(" ".join([name or "the run", *(shlex.quote(word) for word in words[1:])]))
+    return said if len(said) <= longest else said[: longest - 12].rstrip() + " … " + said[-9:].lstrip()
+
+
+def healthy_line(verdict: Verdict, shown: Exhibits, color: bool = False) -> str:
+    """Say in one line that all is well, and what was done."""
+    mark, style = _MARKS.get(verdict.ending.kind, ("✓", "good"))
+    took = f" in {duration(shown.lasted)}" if shown.lasted is not None else ""
+    state = "completed" if verdict.ending.kind == "completed" else "is running"
+    took = took if state == "completed" else took.replace(" in ", " for ", 1)
+    facts = []
+    if shown.steps:
+        facts.append(f"{count(shown.steps)} {'step' if shown.steps == 1 else 'steps'}")
+    if shown.epochs:
+        facts.append(f"{count(shown.epochs)} {'epoch' if shown.epochs == 1 else 'epochs'}")
+    if shown.peak_memory:
+        of = f" of {size(shown.memory_limit)}" if shown.memory_limit else ""
+        facts.append(f"peak memory {size(shown.peak_memory)}{of}")
+    said = f": {', '.join(facts)}" if facts else ""
+    meant = _after(verdict.ending, "it stopped on purpose")
+    run = clean(verdict.run.get("id") or "")
+    more = f" (holter why {run})" if run else ""
+    return f"{paint(mark, style, color)} {command_of(verdict)} {state}{took}{said}{meant}{more}"
+
+
+def _after(ending: Ending, words: str) -> str:
+    at = ending.claim.find(words)
+    return f"; {clean(ending.claim[at:])}" if at >= 0 else ""
+
+
+def _page(verdict: Verdict, shown: Exhibits, width: int, color: bool) -> list[str]:
+    mark, style = _MARKS.get(verdict.ending.kind, ("✗", "bad"))
+    claim = clean(verdict.ending.claim).removeprefix("The run ")
+    head = fold(f"{mark} {command_of(verdict)} {claim}", width, "", "  ")
+    lines = [paint(head[0][:1], style, color) + paint(head[0][1:], "bold", color)]
+    lines += [paint(line, "bold", color) for line in head[1:]]
+    first, others = (verdict.findings[0], verdict.findings[1:]) if verdict.findings else (None, ())
+    if first is not None:
+        lines += _block("Why", [_graded(first)], width, color)
+    proof = [chart_line(chart) for chart in shown.charts]
+    proof += _evidence([*verdict.ending.evidence, *(first.evidence if first else ())])
+    lines += _block("Proof", proof, width, color)
+    if first is not None:
+        lines += _block("Line", _culprit(first), width, color)
+        lines += _block("Cure", _cures(first), width, color)
+    lines += _block("Also", [_also(finding) for finding in others], width, color)
+    lines += _block("Told", _forecast(first), width, color)
+    lines += _block("Lost", [clean(text) for text in shown.damage[:3]], width, color)
+    run = clean(verdict.run.get("id") or "")
+    lines += _block("More", [f"holter why {run} --json"] if run else [], width, color)
+    return lines
+
+
+def _block(name: str, texts: Iterable[str], width: int, color: bool) -> list[str]:
+    lines: list[str] = []
+    for text in texts:
+        lead = f"  {name:<{_INDENT - 2}}" if not lines else " " * _INDENT
+        folded = fold(text, width, lead, " " * _INDENT)
+        if not lines:
+            folded[0] = f"  {paint(name, 'dim', color)}{folded[0][2 + len(name) :]}"
+        lines += folded
+    return ["", *lines] if lines else []
+
+
+def _graded(finding: Finding) -> str:
+    claim = clean(finding.claim)
+    said = claim[:1].upper() + claim[1:]
+    doubt = {"hypothesis": "Perhaps: ", "supported": "", "established": ""}[finding.grade]
+    return f"{doubt}{said}. [{clean(finding.cause)}, {finding.grade}]"
+
+
+def _also(finding: Finding) -> str:
+    at = f" ({clean(finding.culprit.file)}:{finding.culprit.line})" if finding.culprit else ""
+    return _graded(finding) + at
+
+
+def chart_line(chart: Chart) -> str:
+    """Draw one curve with its ends and its limit."""
+    limit = f" ── {chart.limit}" if chart.limit else ""
+    return clean(f"{chart.label}   {chart.low} ") + sparkline(chart.values) + clean(f" {chart.high}{limit}")
+
+
+def _evidence(found: Sequence[Evidence]) -> list[str]:
+    lines: list[str] = []
+    for one in found:
+        at = time.strftime(" at %H:%M:%S", time.localtime(one.when)) if one.when and 0 < one.when < 4e9 else ""
+        line = f"{clean(one.what)}: {clean(one.value)}{at}"
+        if line not in lines:
+            lines.append(line)
+    if len(lines) > _MOST_EVIDENCE:
+        return [*lines[:_MOST_EVIDENCE], f"and {len(lines) - _MOST_EVIDENCE} more (--json)"]
+    return lines
+
+
+def _culprit(finding: Finding) -> list[str]:
+    if finding.culprit is None:
+        return []
+    line = finding.culprit
+    return [f"{clean(line.file)}:{line.line}    {clean(line.code)}".rstrip()]
+
+
+def _cures(finding: Finding) -> list[str]:
+    lines = []
+    for cure in finding.cures:
+        lines.append(f"{clean(cure.title)}  ({_KEEPS.get(cure.keeps, cure.keeps)})")
+        lines += [clean(line) for line in cure.how.splitlines()]
+    return lines
+
+
+def _forecast(finding: Finding | None) -> list[str]:
+    return [clean(finding.forecast.what)] if finding is not None and finding.forecast is not None else []
