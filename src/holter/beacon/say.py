@@ -19,7 +19,7 @@ class Say:
         self.lines = 0
         self.bytes = 0
 
-    def __call__(self, kind, **fields):
+    def __call__(self, kind, /, **fields):
         if self.lines >= _MAX_LINES or self.bytes >= _MAX_BYTES:
             return
         try:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import click
 
+_SHOWN = 20
+
 
 @click.command()
-@click.option("--all", "everything", is_flag=True, help="All runs, not only the last 20.")
+@click.option("--all", "everything", is_flag=True, help=f"All runs, not only the last {_SHOWN}.")
 def command(everything: bool) -> None:
-    """List the runs, the newest last."""
+    """List the runs, the newest first."""
     from holter.diagnosis.doctor import verdict
     from holter.errors import DamagedRecord
     from holter.record import place
     from holter.record.reader import open_record
-    from holter.views.runs import write_runs
+    from holter.views.runs import RunRow, row_of, write_runs
 
     base = place.home()
     ids = place.run_ids(base)
-    shown = ids if everything else ids[-20:]
+    shown = ids if everything else ids[-_SHOWN:]
     rows = []
-    for run_id in shown:
+    for run_id in reversed(shown):
         try:
-            record = open_record(place.runs_folder(base) / run_id)
-            rows.append((run_id, verdict(record)))
-        except DamagedRecord:
-            rows.append((run_id, None))
-    write_runs(rows, sys.stdout, hidden=len(ids) - len(shown), base=str(base))
+            rows.append(row_of(verdict(open_record(place.runs_folder(base) / run_id))))
+        except DamagedRecord as error:
+            rows.append(RunRow(run_id, "", None, None, "unreadable", str(error)))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
+    write_runs(rows, sys.stdout, width=width)
+    if len(shown) < len(ids):
+        print(f"and {len(ids) - len(shown)} older: holter ls --all")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import Any
+from pathlib import Path
 
 import click
 
+from holter.commands._tell import tell_on_stderr
 from holter.errors import UsageError
 
 
@@ -38,31 +38,13 @@ def command(name: str | None, on_hang: str, quiet: bool, words: tuple[str, ...])
         raise UsageError("there is no command to run", "Say which: holter run -- python train.py")
     from holter.recorder.launch import Launch
 
-    sys.exit(
-        Launch(list(words), name=name, on_hang=on_hang, tell=_silent if quiet else _tell).run(
-            _silent_verdict if quiet else _verdict
-        )
-    )
+    def quietly(_what: object) -> None:
+        pass
 
+    def show(folder: Path) -> None:
+        from holter.commands._show import show_on_stderr  # after the run: it must not delay the start
 
-def _tell(text: str) -> None:
-    # On a line of its own: the cursor may stand in the middle of a progress bar.
-    start = "\r\x1b[K" if os.isatty(2) else ""
-    os.write(2, f"{start}holter: {text}\n".encode("utf-8", "replace"))
+        show_on_stderr(folder)
 
-
-def _silent(_text: str) -> None:
-    pass
-
-
-def _verdict(folder: Any) -> None:
-    from holter.diagnosis.doctor import verdict
-    from holter.record.reader import open_record
-    from holter.views.text import write_verdict
-
-    record = open_record(folder)
-    write_verdict(verdict(record), record, sys.stderr)
-
-
-def _silent_verdict(_folder: Any) -> None:
-    pass
+    launch = Launch(list(words), name=name, on_hang=on_hang, tell=quietly if quiet else tell_on_stderr)
+    sys.exit(launch.run(quietly if quiet else show))

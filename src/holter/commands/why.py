@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
@@ -16,13 +15,7 @@ def command(run: str | None, as_json: bool) -> None:
 
     Exits with 0 whenever a verdict was given, 3 when there is no such run, 4 when the record can't be read.
     """
-    from holter.diagnosis.doctor import verdict
-    from holter.record.reader import find, open_record
-    from holter.views.text import write_verdict
+    from holter.commands._show import show
+    from holter.record.reader import find
 
-    record = open_record(find(run))
-    found = verdict(record)
-    if as_json:
-        print(json.dumps(found.as_json(), indent=1, default=str))
-    else:
-        write_verdict(found, record, sys.stdout)
+    show(find(run), sys.stdout, as_json=as_json)

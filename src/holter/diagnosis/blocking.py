@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holter.diagnosis.evidence import last_processes, roles
+from holter.diagnosis.examined import once
 from holter.diagnosis.exits import exit_of
 from holter.diagnosis.fields import flag, moment, number, rows, text, whole
 from holter.diagnosis.frames import Frame
@@ -15,7 +16,9 @@ from holter.diagnosis.stalls import Stack, open_stall, stacks_of, stall_line, st
 from holter.finding import Ending, Evidence, Grade
 from holter.units import duration
 
-_COLLECTIVE_FILE = re.compile(r"torch/distributed/(?!elastic|launcher)|horovod/|mpi4py|deepspeed/comm|gloo|nccl", re.I)
+_COLLECTIVE = re.compile(
+    r"torch/distributed/(?!elastic|launcher|run)|horovod/|mpi4py|deepspeed/comm|gloo|nccl|c10d", re.I
+)
 _LOADER = ("_try_get_data", "_get_data", "_next_data")
 _DEVICE_CALL = re.compile(r"[Ss]ynchronize|waitUntilCompleted|cuMemcpy|cudaMemcpy|_local_scalar_dense")
 _DEVICE_CODE = re.compile(r"\.item\(\)|\.cpu\(\)|\.tolist\(\)|\.numpy\(\)|synchronize\(")
@@ -32,6 +35,11 @@ _IO_WAIT = re.compile(
     r"nfs|rpc_|fuse|folio_wait|io_schedule|sk_wait|tcp_|unix_stream|inet_csk|pipe_read|pipe_w|n_tty|wait_woken|jbd2",
     re.I,
 )
+_IO_CALLS = frozenset(
+    "read pread64 readv write pwrite64 writev recvfrom recvmsg recvmmsg sendto sendmsg connect accept accept4 openat "
+    "fsync fdatasync flock newfstatat statx sync".split()
+)
+_CHILD_CALLS = ("wait4", "waitid")
 _IDLE = 0.05
 
 
@@ -48,6 +56,7 @@ class Blocked:
     worker: Stack | None = None
 
 
+@once
 def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
     """Tell what kind of wait a hung run is in; None when the run did not hang."""
     if ending.kind != "hung":
@@ -57,7 +66,7 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
     pid = whole(stall, "pid")
     mine = next((stack for stack in stacks if stack.pid == pid), None)
     line = stall_line(record, stall)
-    top = mine.frames[:12] if mine is not None else ()
+    top = mine.frames[:80] if mine is not None else ()
     # The wait is what lies inside the user's own innermost line; what is around it is not the cause.
     inside = _inside(top)
     code = line.code if line is not None else ""
@@ -75,31 +84,55 @@ def _inside(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 def _classify(
     record: RecordLike, stall: dict[str, Any], inside: tuple[Frame, ...], code: str, stacks: list[Stack]
 ) -> tuple[str, Grade, str, Stack | None]:
-    cpu, state, wchan = number(stall, "cpu"), text(stall, "state"), text(stall, "wchan")
+    cpu, state = number(stall, "cpu"), text(stall, "state")
     idle = cpu is not None and cpu < _IDLE
     sure: Grade = "established" if idle and flag(stall, "same_place") else "supported"
-    if any(_COLLECTIVE_FILE.search(frame.file.replace("\\", "/")) for frame in inside):
-        return "collective", sure, f"waits for the other ranks in {_call(inside, _COLLECTIVE_FILE)}", None
-    if any(frame.function in _LOADER or "data/dataloader" in frame.file for frame in inside):
+    if any(_COLLECTIVE.search(_slashed(frame)) for frame in inside):
+        return "collective", sure, f"waits for the other ranks in {_call(inside, _COLLECTIVE)}", None
+    if any(frame.function in _LOADER or "data/dataloader" in _slashed(frame) for frame in inside):
         return _worker(record, stall, stacks, sure)
     if any(_DEVICE_CALL.search(frame.function) for frame in inside):
         return "device", sure, "waits for the device to finish what was queued on it", None
     if state.startswith("D"):
-        return "io", sure, "sleeps in the kernel without waking (state D), as for a disk or a network mount", None
-    if any(_IO_FILE.search(frame.file.replace("\\", "/")) for frame in inside):
-        return "io", sure, f"waits for data in {_call(inside, _IO_FILE)}", None
-    locks = [f for f in inside if f.function in _LOCKS and _LOCK_FILE.search(f.file.replace("\\", "/"))]
+        on = _target(stall)
+        return "io", sure, f"sleeps in the kernel without waking (state D{on}), as for a disk or a network mount", None
+    if any(_IO_FILE.search(_slashed(frame)) for frame in inside):
+        return "io", sure, f"waits for data in {_call(inside, _IO_FILE)}{_target(stall)}", None
+    locks = [frame for frame in inside if frame.function in _LOCKS and _LOCK_FILE.search(_slashed(frame))]
     if locks and idle:
-        return "deadlock", sure, f"waits in {locks[0].function}() of {_module(locks[0])}, which nobody releases", None
-    if _DEVICE_CODE.search(code) and not inside and _has_device(record):
-        return "device", "supported" if idle else "hypothesis", "waits for a result of the device", None
-    # Of a call in C there is no frame: the kernel's wait channel and the code on the line must agree.
-    if _IO_CODE.search(code) and (_IO_WAIT.search(wchan) or not wchan) and not inside:
-        on = f" (kernel: {wchan})" if wchan else ""
-        return "io", "supported" if wchan and idle else "hypothesis", f"waits in a read or write{on}", None
-    if _LOCK_CODE.search(code) and idle and not inside:
-        return "deadlock", "supported", "waits for a lock, a queue or a join that nobody answers", None
-    return "deadlock", "hypothesis", _else(cpu, wchan), None
+        return "deadlock", sure, f"waits in {locks[-1].function}() of {_module(locks[-1])}, which nobody answers", None
+    return (*_in_c(record, stall, inside, code, idle), None)
+
+
+def _in_c(
+    record: RecordLike, stall: dict[str, Any], inside: tuple[Frame, ...], code: str, idle: bool
+) -> tuple[str, Grade, str]:
+    """Tell a wait inside a call that has no Python frame: the kernel and the code on the line must speak."""
+    wchan, call = text(stall, "wchan"), text(stall, "syscall")
+    surer: Grade = "supported" if idle else "hypothesis"
+    if not any(frame.file.endswith(".py") for frame in inside):
+        if _DEVICE_CODE.search(code) and _has_device(record):
+            return "device", surer, "waits for a result of the device"
+        if call in _IO_CALLS:
+            return "io", surer, f"waits in {call}(){_target(stall)}"
+        if call in _CHILD_CALLS:
+            return "deadlock", surer, f"waits in {call}() for a child process that does not end"
+        if _IO_CODE.search(code) and not call and (_IO_WAIT.search(wchan) or not wchan):
+            on = f" (kernel: {wchan})" if wchan else ""
+            return "io", surer if wchan else "hypothesis", f"waits in a read or write{on}"
+        if _LOCK_CODE.search(code) and idle and call in ("", "futex", "futex_waitv"):
+            return "deadlock", "supported", "waits for a lock, a queue or a join that nobody answers"
+    return "deadlock", "hypothesis", _else(number(stall, "cpu"), call or wchan)
+
+
+def _target(stall: dict[str, Any]) -> str:
+    path = text(stall, "path")
+    return f" on {path}" if path else ""
+
+
+def _slashed(frame: Frame) -> str:
+    # A native frame may have no file; its name then carries the library's namespace.
+    return frame.file.replace("\\", "/") if frame.file.endswith(".py") else f"{frame.file} {frame.function}"
 
 
 def _else(cpu: float | None, wchan: str) -> str:
@@ -129,7 +162,7 @@ def _worker(
 
 
 def _call(inside: tuple[Frame, ...], wanted: re.Pattern[str]) -> str:
-    outer = [frame for frame in inside if wanted.search(frame.file.replace("\\", "/"))]
+    outer = [frame for frame in inside if wanted.search(_slashed(frame))]
     return f"{outer[-1].function}()"
 
 
@@ -151,6 +184,7 @@ def _proof(record: RecordLike, stall: dict[str, Any], mine: Stack | None) -> tup
     if cpu is not None:
         held = f", state {state}" if state else ""
         held += f", kernel wait {wchan}" if wchan and wchan != "0" else ""
+        held += f", system call {text(stall, 'syscall')}{_target(stall)}" if text(stall, "syscall") else ""
         found.append(Evidence("CPU", f"{cpu:.2f} of a core{held}", number(stall, "t")))
     if flag(stall, "same_place"):
         found.append(Evidence("stacks", "the same frames in both readings"))

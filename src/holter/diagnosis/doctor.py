@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holter.diagnosis.ending import ending_of
+from holter.diagnosis.examined import examined
 from holter.diagnosis.exits import exit_of
 from holter.diagnosis.fields import number, text
 from holter.diagnosis.rule import RecordLike, Rule, find_rules
@@ -18,11 +19,12 @@ _FIRST = ("device-lost", "disk-full", "resource", "leak", "oversize", "fragmenta
 
 def verdict(record: RecordLike) -> Verdict:
     """Say how a run ended and why; a pure function of the record."""
-    ending = ending_of(record)
-    findings = diagnose(record, ending)
+    table = examined(record)
+    ending = ending_of(table)
+    findings = diagnose(table, ending)
     sure = any(finding.grade != "hypothesis" for finding in findings)
     healthy = (ending.kind == "completed" and not sure) or (ending.kind == "running" and not findings)
-    return Verdict(run_of(record), ending, healthy, findings)
+    return Verdict(run_of(table), ending, healthy, findings)
 
 
 def diagnose(record: RecordLike, ending: Ending, rules: tuple[Rule, ...] | None = None) -> tuple[Finding, ...]:
@@ -49,7 +51,6 @@ def run_of(record: RecordLike) -> dict[str, Any]:
     meta, left = record.meta, exit_of(record)
     command = meta.get("command")
     known = [word for word in command if isinstance(word, str)] if isinstance(command, list) else []
-    host = meta.get("host")
     frameworks = {
         text(event, "framework"): text(event, "version")
         for event in record.events_of("adapter")
@@ -61,6 +62,6 @@ def run_of(record: RecordLike) -> dict[str, Any]:
         "command": known or ([command] if isinstance(command, str) else []),
         "started": number(meta, "started"),
         "ended": left.t if left is not None else None,
-        "host": host if isinstance(host, (str, dict)) else "",
+        "host": text(meta, "host"),
         "frameworks": frameworks,
     }

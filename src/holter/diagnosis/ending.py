@@ -29,11 +29,11 @@ _BY_USER = frozenset({"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL"})
 def ending_of(record: RecordLike) -> Ending:
     """Say how a run ended, or that it is still on."""
     left, stall = exit_of(record), open_stall(record)
-    if record.live and left is None:
+    if left is None and (record.live or record.events_of("detached")):
         return _hung(record, left) if stall is not None else _say(record, "running", "is running", left)
     if left is None:
         return _without_exit(record)
-    held = any("hang" in text(event, "reason") for event in record.events_of("stopping"))
+    held = _stopped_by_holter(record)
     kill = None if held else oom_kill_of(record, left)
     if kill is not None and _ended_by(record, kill, left):
         return _oom_killed(record, kill, left)
@@ -91,14 +91,19 @@ def _oom_killed(record: RecordLike, kill: OomKill, left: Exit) -> Ending:
     return _say(record, "oom-killed", claim, left, evidence)
 
 
+def _stopped_by_holter(record: RecordLike) -> bool:
+    return any("hang" in text(event, "reason") for event in record.events_of("stopping"))
+
+
 def _hung(record: RecordLike, left: Exit | None) -> Ending:
     stall = open_stall(record) or (record.events_of("stall") or [{}])[-1]
     took, limit = stalled_for(record, stall, left.m if left else None), threshold(stall)
     more = "no sign of progress" + (f" for {duration(took)}" if took is not None else "")
     more += f" ({limit}); {waits_in(record, stall)}" if limit else f"; {waits_in(record, stall)}"
     if left is not None:
-        stopped = any("hang" in text(event, "reason") for event in record.events_of("stopping"))
-        more += "; Holter stopped it" if stopped else f"; it was ended with {left.signal or 'a signal'}"
+        more += (
+            "; Holter stopped it" if _stopped_by_holter(record) else f"; it was ended with {left.signal or 'a signal'}"
+        )
     return _say(record, "hung", "hung" if left else "hangs", left, more=more)
 
 
@@ -159,6 +164,9 @@ def _without_exit(record: RecordLike) -> Ending:
     for event in record.events_of("failed"):
         error = text(event, "error") or f"errno {whole(event, 'errno')}"
         return _say(record, "exception", "could not be started", None, more=error)
+    for event in record.events_of("end"):
+        words = text(event, "because") or "how it ended is not known"
+        return _say(record, "killed", "is over", None, more=words)
     curve = memory_curve(record)
     more = f"{curve.against} at the last reading" if curve is not None else ""
     words = "ended at the same time as its recorder, and nothing saw how (the machine or the container went down?)"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from holter.diagnosis.examined import once
 from holter.diagnosis.fields import number, rows, text, whole
 from holter.diagnosis.rule import RecordLike
 
@@ -20,6 +21,7 @@ class Rise:
     until: float
 
 
+@once
 def last_rise(record: RecordLike, probe: str, field: str, same: str = "") -> Rise | None:
     """Find a counter's last rise; a reading whose `same` field differs starts anew, as do resets."""
     rise, known = None, None
@@ -34,6 +36,7 @@ def last_rise(record: RecordLike, probe: str, field: str, same: str = "") -> Ris
     return rise
 
 
+@once
 def tree_pids(record: RecordLike) -> set[int]:
     """Give every process id that was ever seen in the run's tree."""
     found: set[int] = set()
@@ -44,6 +47,7 @@ def tree_pids(record: RecordLike) -> set[int]:
     return found
 
 
+@once
 def last_processes(record: RecordLike, before: float | None = None) -> list[dict[str, Any]]:
     """Give the last list of the tree's processes that was read before a time, largest first."""
     best: list[dict[str, Any]] = []
@@ -62,6 +66,7 @@ def last_processes(record: RecordLike, before: float | None = None) -> list[dict
     return sorted(best, key=lambda row: -(number(row, "rss") or 0))
 
 
+@once
 def roles(record: RecordLike) -> dict[int, str]:
     """Give the part that each process of the tree plays, where a beacon said it."""
     found = {}

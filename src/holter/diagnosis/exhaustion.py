@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from holter.diagnosis.examined import once
 from holter.diagnosis.exits import exit_of
 from holter.diagnosis.frames import Frame
 from holter.diagnosis.memory import MemoryCurve, Points, device_curve, memory_curve
@@ -49,6 +50,7 @@ class Exhaustion:
     progress: Progress
 
 
+@once
 def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     """Say whether memory ran out, and how the curve looked; None when there is no sign of it."""
     left = exit_of(record)
@@ -70,8 +72,11 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     if raised is not None and refused:
         evidence.append(Evidence("exception", raised.headline, raised.when))
     if kill is None and curve is not None and not on_device:
-        evidence.append(Evidence("memory", curve.against))
+        evidence.append(Evidence("memory", curve.standing))
         evidence.extend(tree_evidence(record, left.m if left else None))
+    if kill is not None and kill.role == "worker":
+        # The curve is the whole tree's: what it says of the trainer's steps need not hold for a worker.
+        clear, words = False, f"the kernel killed {kill.who}; {words}"
     grade: Grade = "supported" if clear and not suspected else "hypothesis"
     frame = culprit_frame(raised) if raised is not None and refused else None
     return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress)
@@ -111,7 +116,7 @@ def shape_of(
     if rise is not None and curve is not None:
         each, near = rise / steps, curve.nearness >= 0.8 or on_device
         grew = f"memory grew steadily by {size(each)} per step since the first steps, {size(rise)} in all"
-        return "leak", near and each > 0, f"{grew}, {reached}"
+        return "leak", near and each > 0, f"{grew}; {reached}"
     flat = _flat(during, curve)
     if flat is not None:
         return (

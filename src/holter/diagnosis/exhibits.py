@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holter.diagnosis.examined import examined
 from holter.diagnosis.exhaustion import exhaustion_of
 from holter.diagnosis.fields import moment, number, whole
 from holter.diagnosis.memory import MemoryCurve, device_curve, memory_curve
@@ -24,6 +25,7 @@ class Chart:
     low: str
     high: str
     limit: str = ""
+    top: float | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Exhibits:
 
 def exhibits(record: RecordLike, verdict: Verdict) -> Exhibits:
     """Gather the figures of a run, and the curves that bear on how it ended."""
+    record = examined(record)
     memory, progress = memory_curve(record), progress_of(record)
     charts = []
     ran_out = exhaustion_of(record, verdict.ending)
@@ -50,7 +53,7 @@ def exhibits(record: RecordLike, verdict: Verdict) -> Exhibits:
     if device is not None:
         charts.append(_memory_chart("device memory", device))
     pace = _pace(record, progress.pid)
-    if pace is not None and verdict.ending.kind != "completed":
+    if pace is not None and verdict.ending.kind in ("hung", *_MEMORY_ENDINGS):
         charts.append(pace)
     return Exhibits(
         lasted=lasted(record),
@@ -66,7 +69,7 @@ def exhibits(record: RecordLike, verdict: Verdict) -> Exhibits:
 def _memory_chart(label: str, curve: MemoryCurve) -> Chart:
     values = resample(curve.points)
     limit = f"limit {size(curve.limit)}" if curve.limit else ""
-    return Chart(label, values, size(values[0]), size(values[-1]), limit)
+    return Chart(label, values, size(values[0]), size(values[-1]), limit, curve.limit)
 
 
 def _pace(record: RecordLike, pid: int | None) -> Chart | None:

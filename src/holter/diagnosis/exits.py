@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from holter.diagnosis.examined import once
 from holter.diagnosis.fields import moment, number, part, text, whole
 from holter.diagnosis.frames import short_path
 from holter.diagnosis.rule import RecordLike
-from holter.diagnosis.tracebacks import plain
+from holter.diagnosis.tracebacks import printed_text
 
 _LINUX = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
@@ -62,6 +63,7 @@ def signal_name(line: object, key: str, platform: str = "") -> str:
     return "" if not found or found < 0 else table.get(found, f"signal {found}")
 
 
+@once
 def exit_of(record: RecordLike) -> Exit | None:
     """Read the exit from the recorder's `end`, else from the keeper's `exited`."""
     platform = platform_of(record)
@@ -93,9 +95,10 @@ def _through_shell(record: RecordLike, found: Exit) -> Exit:
     return found
 
 
+@once
 def child_death(record: RecordLike) -> tuple[str, int | None] | None:
     """Find a child that a launcher, a loader or a shell reported as ended by a signal, the first of them."""
-    output = plain(record.output)
+    output = printed_text(record)
     said = "\n".join(text(event, "message") for event in record.events_of("exception"))
     for pattern in _CHILD_DEATHS:
         match = pattern.search(output) or pattern.search(said)

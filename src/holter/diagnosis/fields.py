@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 # A message in a record can be megabytes long; nothing that is told to a person needs more than this.
@@ -12,7 +11,7 @@ LONGEST_TEXT = 4000
 
 def number(line: object, key: str) -> float | None:
     """Give a finite number, or None for what is absent, of another type, NaN or beyond a float."""
-    value = line.get(key) if isinstance(line, Mapping) else None
+    value = line.get(key) if isinstance(line, dict) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -30,25 +29,25 @@ def whole(line: object, key: str) -> int | None:
 
 def text(line: object, key: str) -> str:
     """Give a text, or the empty one; numbers and lists are not turned into words."""
-    value = line.get(key) if isinstance(line, Mapping) else None
+    value = line.get(key) if isinstance(line, dict) else None
     return value[:LONGEST_TEXT] if isinstance(value, str) else ""
 
 
 def flag(line: object, key: str) -> bool | None:
     """Give a truth value, or None where it is not known."""
-    value = line.get(key) if isinstance(line, Mapping) else None
+    value = line.get(key) if isinstance(line, dict) else None
     return value if isinstance(value, bool) else None
 
 
 def rows(line: object, key: str) -> list[dict[str, Any]]:
     """Give the objects of a list, leaving out whatever is not an object."""
-    value = line.get(key) if isinstance(line, Mapping) else None
+    value = line.get(key) if isinstance(line, dict) else None
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def part(line: object, key: str) -> dict[str, Any]:
     """Give an object inside an object, or an empty one."""
-    value = line.get(key) if isinstance(line, Mapping) else None
+    value = line.get(key) if isinstance(line, dict) else None
     return value if isinstance(value, dict) else {}
 
 

@@ -53,7 +53,7 @@ def frames_of(line: object, key: str = "frames") -> list[Frame]:
 
 def _frame(row: dict[str, Any]) -> Frame | None:
     file = text(row, "file")
-    if not file:
+    if not file and not text(row, "function"):
         return None
     said = flag(row, "user")
     user = is_user_file(file) if said is None else said

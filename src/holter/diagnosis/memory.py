@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holter.diagnosis.examined import once
 from holter.diagnosis.fields import moment, number, rows, text, whole
 from holter.diagnosis.rule import RecordLike
 from holter.units import share, size
@@ -35,26 +36,34 @@ class MemoryCurve:
         return max(value for _, value in self.points)
 
     @property
-    def nearness(self) -> float:
-        """Give the highest share of the limit that was reached in the last seconds."""
+    def late(self) -> float:
+        """Give the highest reading of the last seconds: the very last may be of a tree that is half gone."""
         end = self.points[-1][0]
-        late = max(value for m, value in self.points if m >= end - 5)
-        return late / self.limit if self.limit else 0.0
+        return max(value for m, value in self.points[-100:] if m >= end - 5)
+
+    @property
+    def nearness(self) -> float:
+        """Give the share of the limit that was reached in the last seconds."""
+        return self.late / self.limit if self.limit else 0.0
 
     @property
     def limit_words(self) -> str:
         return LIMIT_WORDS.get(self.kind, "the limit")
 
     @property
-    def against(self) -> str:
-        """Say the last seconds' memory against the limit, as part of a sentence."""
-        end = self.points[-1][0]
-        late = max(value for m, value in self.points if m >= end - 5)
+    def standing(self) -> str:
+        """Say the last seconds' memory against the limit."""
         if not self.limit:
-            return f"memory was at {size(late)}"
-        return f"memory was at {size(late)} of {size(self.limit)}, {share(late / self.limit)} of {self.limit_words}"
+            return size(self.late)
+        return f"{size(self.late)} of {size(self.limit)}, {share(self.nearness)} of {self.limit_words}"
+
+    @property
+    def against(self) -> str:
+        """Say the same as part of a sentence."""
+        return f"memory was at {self.standing}"
 
 
+@once
 def memory_curve(record: RecordLike) -> MemoryCurve | None:
     """Give the run's memory against the nearest of the limits: cgroup, rlimit, RAM."""
     limits = []
@@ -74,6 +83,7 @@ def memory_curve(record: RecordLike) -> MemoryCurve | None:
     return MemoryCurve(points, limit, kind) if points else None
 
 
+@once
 def device_curve(record: RecordLike) -> MemoryCurve | None:
     """Give the fullest GPU's memory against its size, by the driver, else by the framework's figures."""
     used: dict[int, list[tuple[float, float]]] = {}

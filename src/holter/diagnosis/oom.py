@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holter.diagnosis.evidence import Rise, last_processes, last_rise, roles, tree_pids, wall
+from holter.diagnosis.examined import once
 from holter.diagnosis.exits import Exit, child_death
 from holter.diagnosis.fields import flag, moment, number, text, whole
 from holter.diagnosis.memory import memory_curve
@@ -39,6 +40,7 @@ class OomKill:
         return f"{known}, which held {size(self.held)}" if self.held else known
 
 
+@once
 def oom_kill_of(record: RecordLike, left: Exit | None) -> OomKill | None:
     """Find the last OOM kill in the run's tree; a machine-wide count alone is not one."""
     end = left.m if left else None
@@ -57,8 +59,9 @@ def oom_kill_of(record: RecordLike, left: Exit | None) -> OomKill | None:
 
 
 def _named_by_kernel(record: RecordLike) -> OomKill | None:
-    tree = tree_pids(record)
-    lines = [e for e in record.events_of("kernel") if flag(e, "oom") and whole(e, "pid") in tree]
+    told = [event for event in record.events_of("kernel") if flag(event, "oom")]
+    tree = tree_pids(record) if told else set()
+    lines = [event for event in told if whole(event, "pid") in tree]
     if not lines:
         return None
     # The kernel writes two lines for one kill: the choice, with its constraint, then the kill, with the memory.

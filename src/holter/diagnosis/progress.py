@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holter.diagnosis.examined import once
 from holter.diagnosis.fields import moment, number, rows, text, whole
 from holter.diagnosis.rule import RecordLike
 from holter.units import count, duration
@@ -24,6 +25,7 @@ class Progress:
     phase: str = ""
 
 
+@once
 def progress_of(record: RecordLike) -> Progress:
     """Read the progress from step windows, the beacons' last state, and the plan they announced."""
     steps: dict[int, int] = {}
@@ -82,8 +84,12 @@ def _plan(record: RecordLike, pid: int, said: int | None) -> tuple[int | None, i
     return planned, epochs, source
 
 
+@once
 def lasted(record: RecordLike) -> float | None:
     """Say how long the run took, from its start to its end or to the last line that was written."""
+    if number(record.meta, "attached") is not None:
+        # The process had been going for long when Holter came to look at it.
+        return None
     start = number(record.meta, "mono")
     begun = [moment(event) for kind in ("spawned", "started") for event in record.events_of(kind)]
     start = min(begun, default=start) if begun else start

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from holter.diagnosis.evidence import roles
+from holter.diagnosis.examined import once
 from holter.diagnosis.fields import flag, moment, number, rows, text, whole
 from holter.diagnosis.frames import Frame, frames_of, last_user_frame
 from holter.diagnosis.rule import RecordLike
-from holter.diagnosis.tracebacks import Raised, parse_tracebacks
+from holter.diagnosis.tracebacks import Raised, parse_tracebacks, printed_tracebacks
 
 # How long before the end an uncaught exception may lie and still be what ended the run: a launcher takes
 # up to half a minute to bring its other ranks down.
 _BEFORE_END = 90.0
 
 
+@once
 def raised_in(record: RecordLike, end: float | None) -> Raised | None:
     """Give the exception that ended the run, with the chain it came from."""
     events = [event for event in record.events_of("exception") if text(event, "type")]
@@ -23,7 +25,7 @@ def raised_in(record: RecordLike, end: float | None) -> Raised | None:
     trainers = [event for event in near if part.get(whole(event, "pid") or 0) == "trainer"]
     # The first rank that raised is the cause, the others fail for want of it.
     main = [event for event in trainers or near if flag(event, "main") is not False]
-    printed = parse_tracebacks(record.output)
+    printed = printed_tracebacks(record)
     if not main:
         return printed[-1] if printed else None
     event = main[0]

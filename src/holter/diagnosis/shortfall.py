@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from holter.diagnosis.evidence import roles
+from holter.diagnosis.examined import once
 from holter.diagnosis.fields import flag, moment, number, text, whole
 from holter.diagnosis.frames import Frame, is_user_file
 from holter.diagnosis.progress import progress_of
 from holter.diagnosis.raised import raised_in
 from holter.diagnosis.rule import RecordLike
-from holter.diagnosis.tracebacks import Raised, parse_tracebacks, plain
+from holter.diagnosis.tracebacks import Raised, last_line_with, printed_text, printed_tracebacks
 from holter.units import count
 
-_EXHAUSTED = re.compile(r"[^\n]*(?:[Ii]nput ran out of data|ran out of data; interrupting training)[^\n]*")
+_EXHAUSTED = re.compile(r"[Ii]nput ran out of data|ran out of data; interrupting training")
 _DELIBERATE = re.compile(
-    r"[^\n]*(?:\bEpoch \d+: early stopping|Signaling Trainer to stop|`?Trainer\.fit`? stopped: `|"
-    r"\bEarlyStopping\b[^\n]*(?:stop|trigger)|[Ee]arly stopping (?:triggered|at epoch|after)|"
-    r"Invalid loss, terminating training|Metric .{1,60} improved|Reached timelimit)[^\n]*"
+    r"\bEpoch \d+: early stopping|Signaling Trainer to stop|`?Trainer\.fit`? stopped: `|"
+    r"\bEarlyStopping\b[^\n]{0,200}(?:stop|trigger)|[Ee]arly stopping (?:triggered|at epoch|after)|"
+    r"Invalid loss, terminating training|Reached timelimit"
 )
 # Plans that were read off the script's own loops promise nothing: a loop may be left with `break` on purpose.
 _GUESSED = ("loop", "loader", "len", "range", "tqdm", "track", "guess")
@@ -40,7 +42,15 @@ class Shortfall:
 
 def missing_steps(record: RecordLike) -> str:
     """Say how much of the plan was not done, or nothing when the plan was kept or is not known."""
+    fits = record.events_of("fit-end")
+    for event in fits:
+        missing = _missing_of_fit(event)
+        if missing:
+            return missing
     found = progress_of(record)
+    if fits and moment(fits[-1]) >= (found.last_step_m or 0.0):
+        # The framework itself says that its training returned: there is no plan left to fall short of.
+        return ""
     if found.planned and found.step is not None:
         # One step an epoch may go missing in the rounding of a last, partial accumulation.
         if found.planned - found.step > max(1, found.epochs or 1):
@@ -51,11 +61,24 @@ def missing_steps(record: RecordLike) -> str:
     return ""
 
 
+def _missing_of_fit(event: dict[str, Any]) -> str:
+    if flag(event, "stopped"):
+        return ""
+    done, planned = whole(event, "steps"), whole(event, "steps_planned")
+    epochs, wanted = whole(event, "epochs"), whole(event, "epochs_planned")
+    if done is not None and planned:
+        return f"{count(done)} of {count(planned)} steps" if planned - done > max(1, wanted or 1) else ""
+    return f"{count(epochs)} of {count(wanted)} epochs" if epochs is not None and wanted and epochs < wanted else ""
+
+
+@once
 def deliberate_stop(record: RecordLike) -> str:
     """Give the words with which a framework or a callback said that it stops on purpose."""
-    for event in record.events_of("stop-asked"):
-        return f"{text(event, 'by') or 'a callback'} asked the training to stop"
-    return _last_match(_DELIBERATE, plain(record.output))
+    for event in record.events_of("early-stop")[-1:]:
+        monitor = text(event, "monitor")
+        went_by = f", going by {monitor}" if monitor else ""
+        return f"{text(event, 'by') or 'a callback'} ended the training{went_by}"
+    return last_line_with(_DELIBERATE, printed_text(record))
 
 
 def exhausted_warning(record: RecordLike) -> str:
@@ -63,7 +86,7 @@ def exhausted_warning(record: RecordLike) -> str:
     for event in reversed(record.events_of("warning")):
         if _EXHAUSTED.search(text(event, "message")):
             return text(event, "message").strip().splitlines()[0]
-    return _last_match(_EXHAUSTED, plain(record.output))
+    return last_line_with(_EXHAUSTED, printed_text(record))
 
 
 def swallowed_error(record: RecordLike) -> Raised | None:
@@ -72,7 +95,7 @@ def swallowed_error(record: RecordLike) -> Raised | None:
     for event in record.events_of("exception"):
         if part.get(whole(event, "pid") or 0) == "trainer" and flag(event, "main") is not False:
             return raised_in(record, None)
-    printed = [one for one in parse_tracebacks(record.output) if one.name not in ("KeyboardInterrupt", "SystemExit")]
+    printed = [one for one in printed_tracebacks(record) if one.name not in ("KeyboardInterrupt", "SystemExit")]
     return printed[-1] if printed else None
 
 
@@ -97,6 +120,7 @@ def _amid_steps(record: RecordLike, m: float) -> bool:
     return m - moment(windows[-1]) <= max(2.0, 3 * median(took or [0.0]))
 
 
+@once
 def shortfall_of(record: RecordLike) -> Shortfall | None:
     """Tell a run that stopped early without meaning to from one that did all, or stopped on purpose."""
     died = _trainer_died(record)
@@ -124,10 +148,3 @@ def _trainer_died(record: RecordLike) -> Raised | None:
         if trainer and text(event, "type") not in ("SystemExit", "KeyboardInterrupt", ""):
             return raised_in(record, None)
     return None
-
-
-def _last_match(pattern: re.Pattern[str], output: str) -> str:
-    found = ""
-    for match in pattern.finditer(output):
-        found = match.group(0).strip()
-    return found[-300:]

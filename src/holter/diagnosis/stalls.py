@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from holter.diagnosis.examined import once
 from holter.diagnosis.fields import moment, number, text, whole
 from holter.diagnosis.frames import Frame, frames_of, innermost_first, is_user_file
 from holter.diagnosis.rule import RecordLike
@@ -25,6 +26,7 @@ class Stack:
         return tuple(frame for frame in self.frames if frame.user)
 
 
+@once
 def open_stall(record: RecordLike) -> dict[str, Any] | None:
     """Give the last stall that neither ended nor was followed by another step."""
     for stall in record.events_of("stall")[::-1]:
@@ -71,13 +73,14 @@ def stacks_of(record: RecordLike, reasons: tuple[str, ...]) -> list[Stack]:
 
 
 def main_thread(event: dict[str, Any]) -> list[Frame]:
-    """Choose the thread that carries the training: the main one, else the current one, else the last."""
+    """Choose the thread to blame: the one that crashed, else the main one, else the current one, else the last."""
     threads = event.get("threads")
     listed = [thread for thread in threads if isinstance(thread, dict)] if isinstance(threads, list) else []
     stacks = [(thread, innermost_first(frames_of(thread))) for thread in listed]
     stacks = [(thread, frames) for thread, frames in stacks if frames]
+    wanted = "current" if text(event, "reason") == "fatal" else "main"
     for thread, frames in stacks:
-        if "main" in text(thread, "name").lower():
+        if thread.get(wanted) is True or (wanted == "main" and text(thread, "name").lower() in ("main", "mainthread")):
             return frames
     for _, frames in stacks:
         if any(frame.function == "<module>" for frame in frames):
@@ -94,7 +97,7 @@ def waits_in(record: RecordLike, stall: dict[str, Any]) -> str:
     if line is not None:
         on = f" ({line.code})" if line.code else ""
         return f"it waits in {line.short}{on}"
-    if phase and phase not in ("start", "other"):
+    if phase and phase not in ("start", "other", "attached"):
         return f"it waits in {phase}"
     return "where it waits could not be read"
 

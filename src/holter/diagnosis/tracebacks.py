@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
+from holter.diagnosis.examined import once
 from holter.diagnosis.frames import Frame, is_user_file
+from holter.diagnosis.rule import RecordLike
 
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 # What launchers write before each line of a rank's output, and the bars of an exception group.
@@ -63,6 +65,32 @@ class _Open:
 def plain(output: str) -> str:
     """Take the colour codes out of an output."""
     return _ESCAPES.sub("", output)
+
+
+@once
+def printed_text(record: RecordLike) -> str:
+    """Give a record's output without its colour codes."""
+    return plain(record.output)
+
+
+@once
+def printed_tracebacks(record: RecordLike) -> list[Raised]:
+    """Give all tracebacks of a record's output in order."""
+    return parse_tracebacks(record.output)
+
+
+def last_line_with(pattern: re.Pattern[str], said: str) -> str:
+    """Give the last line that a pattern is found on, at most 300 characters around it."""
+    found = None
+    for found in pattern.finditer(said):  # noqa: B007
+        pass
+    if found is None:
+        return ""
+    # A progress bar writes one line of megabytes, parted by carriage returns only.
+    begin = max(said.rfind(mark, 0, found.start()) for mark in "\n\r") + 1
+    ends = [at for mark in "\n\r" if (at := said.find(mark, found.end())) >= 0]
+    line = said[max(begin, found.start() - 150) : min([*ends, found.end() + 150])]
+    return line.strip()
 
 
 def parse_tracebacks(output: str) -> list[Raised]:

@@ -13,10 +13,10 @@ def parse_pressure(raw: bytes) -> dict[str, float]:
     """`some` and `full` lines: cumulative microseconds, and the per cent of the last 10 seconds."""
     found: dict[str, float] = {}
     for line in raw.decode("ascii", "replace").splitlines():
-        kind, *pairs = line.split()
+        kind, _, rest = line.partition(" ")
         if kind not in ("some", "full"):
             continue
-        values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        values = dict(pair.split("=", 1) for pair in rest.split() if "=" in pair)
         try:
             found[f"{kind}_us"] = int(values["total"])
             found[f"{kind}10"] = float(values["avg10"])

@@ -17,6 +17,8 @@ def gather(guest_dir: Path, folder: Path) -> None:
         return
     for entry in entries:
         source = Path(entry.path)
+        if not entry.name[:1].isdigit():
+            continue  # not a guest's
         if entry.name.endswith(".stacks"):
             target = folder / place.STACKS / (entry.name[: -len(".stacks")] + ".txt")
         else:

@@ -103,7 +103,8 @@ def open_record(folder: Path) -> Record:
                 record.damage.append(f"{path.name}: {bad} lines could not be read")
     record.output = read_tail(folder / place.TAIL).decode("utf-8", "replace")
     ended = any(line["k"] == "end" for line in record.events)
-    alive = not ended and _same_machine(record.meta) and recorder_alive(record.meta)
+    left_running = any(line["k"] == "detached" for line in record.events)
+    alive = left_running or (not ended and _same_machine(record.meta) and recorder_alive(record.meta))
     record.live = alive
     record.recorder_lost = not ended and not alive
     if record.recorder_lost:

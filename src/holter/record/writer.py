@@ -52,7 +52,7 @@ class RecordWriter:
             os.close(fd)
         os.replace(partial, path)
 
-    def event(self, kind: str, **fields: Any) -> dict[str, Any]:
+    def event(self, kind: str, /, **fields: Any) -> dict[str, Any]:
         """A rare fact, written at once."""
         line: dict[str, Any] = {"k": kind, "t": time.time(), "m": time.monotonic(), **fields}
         self.events([line])

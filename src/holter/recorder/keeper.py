@@ -201,7 +201,7 @@ class Keeper:
 
     # --- telling ------------------------------------------------------------------------------------------
 
-    def tell(self, kind: str, *, keep: bool = True, **fields: Any) -> None:
+    def tell(self, kind: str, /, *, keep: bool = True, **fields: Any) -> None:
         """To the record first, since it lasts, then to the recorder, if it is still there."""
         line = {"k": kind, "t": time.time(), "m": time.monotonic(), **fields}
         data = lines.dump(line)

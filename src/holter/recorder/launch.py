@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
-import socket
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from holter.errors import EXIT_HOLTER_FAILED, EXIT_HUNG, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from holter.record import place
-from holter.record.privacy import mask_command, named_environment
-from holter.record.reader import boot_id, start_time
+from holter.record.privacy import mask_command
 from holter.record.writer import RecordWriter
 from holter.recorder import guest_room, keeper, streams
+from holter.recorder.facts import facts_of_run
 from holter.recorder.signals import Signals
 from holter.recorder.terminal import Terminal
 
@@ -39,8 +36,11 @@ class Launch:
         terminal = Terminal(given.kinds)
         environ = guest_room.environment(guests, folder.name if folder else "", os.environ)
         order = keeper.Order(self.command, environ, folder, guests, terminal.at_once, signals.before)
-        _pid, link = keeper.start(order, given)
+        keeper_pid, link = keeper.start(order, given)
         # From here on the command is starting; all that takes time comes after.
+        if guests is not None:
+            guest_room.note_owner(guests, keeper_pid, folder)
+        guest_room.clear_abandoned()
         writer = self._make_writer(folder, guests)
         if writer is not None:
             writer.event("started", **given.kinds)
@@ -52,7 +52,10 @@ class Launch:
         if outcome.failed:
             self._forget(folder, guests)
             return self._could_not_start(outcome.failed)
-        recorder.finish()
+        try:
+            recorder.finish()
+        except Exception as error:
+            self.tell(f"the record could not be finished ({type(error).__name__}: {error})")
         if folder is not None:
             self._show(show, folder)
         return EXIT_HUNG if outcome.hung and self.on_hang == "stop" else outcome.exit_code
@@ -94,26 +97,9 @@ class Launch:
         return writer
 
     def _facts(self, folder: Path, guests: Path | None) -> dict[str, Any]:
-        from holter import __version__
-
         return {
-            "schema": place.SCHEMA,
-            "id": folder.name,
+            **facts_of_run(folder, mask_command(self.command)),
             "name": self.name,
-            "command": mask_command(self.command),
-            "cwd": os.getcwd(),
-            "host": socket.gethostname(),
-            "platform": platform.platform(),
-            "started": time.time(),
-            "mono": time.monotonic(),
-            "boot_id": boot_id(),
-            "holter": __version__,
-            "uid": os.getuid(),
-            "recorder_pid": os.getpid(),
-            "recorder_start": start_time(os.getpid()),
-            "cpus": os.cpu_count(),
-            "memory_total": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            "env": named_environment(),
             "guest_dir": str(guests) if guests else None,
             "on_hang": self.on_hang,
         }

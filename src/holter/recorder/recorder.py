@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import resource
@@ -11,13 +10,14 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holter.errors import NoData
-from holter.probes import SUFFIXES, probes_here
+from holter.probes import probes_here
 from holter.probes.probe import Tree
 from holter.record import place
 from holter.record.gather import gather
@@ -26,6 +26,7 @@ from holter.record.writer import RecordWriter
 from holter.recorder import stacks
 from holter.recorder.absence import why_no_guest
 from holter.recorder.guests import Guests
+from holter.recorder.here import here
 from holter.recorder.processes import command_of, is_python, lives, parent_of, signal_all, signal_group
 from holter.recorder.sampler import Sampler
 from holter.recorder.signals import Signals
@@ -35,15 +36,6 @@ from holter.recorder.terminal import Terminal
 _COSTS_EVERY = 60.0
 _GRACE = 10.0  # seconds between asking and forcing
 _SUSPENDED = 3.0  # a gap between the two clocks, or between two ticks, that no load explains
-
-
-def here(name: str) -> Any:
-    """This platform's module of that name among the probes, or None."""
-    suffix = SUFFIXES.get(sys.platform)
-    try:
-        return importlib.import_module(f"holter.probes.{name}{suffix}") if suffix else None
-    except ImportError:
-        return None
 
 
 @dataclass
@@ -80,6 +72,8 @@ class Recorder:
         self.sampler: Sampler | None = None
         self.stalls = Stalls(self.guests, guest_dir, self._event, self._say)
         self.root = 0
+        self.finder: Any = None
+        self._final: dict[str, Any] = {}
         self.known: dict[int, dict[str, Any]] = {}
         self.outcome: Outcome | None = None
         self.drained = False
@@ -91,23 +85,22 @@ class Recorder:
         self._next_costs = 0.0
         self._kernel: Any = None
         self._unguested: dict[int, float] = {}
+        self._failures: set[str] = set()
 
     # --- the loop -----------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
         """Record until the command has ended and its output has come through."""
         self.signals.listen(self._wake)
-        self._await_start()
-        if self.outcome is not None:
-            return self.outcome
-        self._prepare()
+        while self.root == 0 and self.outcome is None:
+            self._listen(5.0)
         next_tick = time.monotonic()
         while not (self.outcome is not None and self.drained):
             now = time.monotonic()
             if now >= next_tick and self.outcome is None:
-                self._tick(now)
-                assert self.sampler is not None
-                next_tick = max(next_tick + self.sampler.pace, now + self.sampler.pace / 2)
+                self._guarded(self._tick, now)
+                pace = self.sampler.pace if self.sampler is not None else 1.0
+                next_tick = max(next_tick + pace, now + pace / 2)
             wait = 1.0 if self.outcome is not None else max(0.0, next_tick - time.monotonic())
             if self.stalls.looking:
                 wait = min(wait, 0.2)
@@ -119,10 +112,6 @@ class Recorder:
             os.write(self._wake_w, b"x")
         except OSError:
             pass
-
-    def _await_start(self) -> None:
-        while self.root == 0 and self.outcome is None:
-            self._listen(5.0)
 
     def _prepare(self) -> None:
         self.finder = here("tree").TreeFinder(self.root)
@@ -161,7 +150,7 @@ class Recorder:
         while b"\n" in self._buffer:
             raw, _, self._buffer = self._buffer.partition(b"\n")
             message = json.loads(raw)
-            getattr(self, "_on_" + message["k"], lambda _m: None)(message)
+            self._guarded(getattr(self, "_on_" + message["k"], lambda _m: None), message)
 
     def _keeper_is_gone(self) -> None:
         """Someone killed the keeper: the command's end can no longer be known, only that it ended."""
@@ -183,6 +172,7 @@ class Recorder:
     def _on_spawned(self, message: dict[str, Any]) -> None:
         self.root = int(message["pid"])
         self.signals.command_is(self.root)
+        self._prepare()
 
     def _on_failed(self, message: dict[str, Any]) -> None:
         self.outcome = Outcome(127, failed=int(message["errno"]))
@@ -200,12 +190,22 @@ class Recorder:
         code = int(message["exit_code"])
         self.outcome = Outcome(code, message.get("signal"), hung=self.stopped_for_hang)
         self._final = message
-        self._last_look()
+        self._guarded(self._last_look, time.monotonic())
 
     def _on_drained(self, _message: dict[str, Any]) -> None:
         self.drained = True
 
     # --- one tick -----------------------------------------------------------------------------------------
+
+    def _guarded(self, act: Callable[[Any], None], what: Any) -> None:
+        """What fails is told once for each kind of failure; recording goes on, and so does the run."""
+        try:
+            act(what)
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            if told not in self._failures:
+                self._failures.add(told)
+                self._event("recorder-error", error=told, trace=traceback.format_exc()[-2000:])
 
     def _tick(self, now: float) -> None:
         assert self.sampler is not None
@@ -246,9 +246,8 @@ class Recorder:
             if role:
                 entry["role"] = role
 
-    def _last_look(self) -> None:
+    def _last_look(self, now: float) -> None:
         """After the end: counters that only now show it, what the guests said last, the kernel's own lines."""
-        now = time.monotonic()
         if self.sampler is not None:
             self.sampler.urgent = True
             sample, _ = self.sampler.sample(Tree(self.root, self.finder.find()), now)
@@ -315,7 +314,7 @@ class Recorder:
 
     def sweep(self, *, force: bool = False) -> list[int]:
         """End what the command left behind; returns the pids that were still there."""
-        left = [pid for pid in self.finder.find() if lives(pid)]
+        left = [pid for pid in self.finder.find() if lives(pid)] if self.finder is not None else []
         if not left:
             return []
         if not force:
@@ -332,7 +331,7 @@ class Recorder:
         left: list[int] = []
         if self.outcome.signal or self.outcome.hung or self._was_interrupted():
             self.sweep()
-        elif self.root:
+        elif self.finder is not None:
             left = [pid for pid in self.finder.find() if lives(pid) and pid != self.root]
         if self.writer is None:
             return
@@ -342,8 +341,8 @@ class Recorder:
         self._fatal_stacks()
         if self.writer.dropped:
             self._event("dropped", count=self.writer.dropped, because=self.writer.problem)
-        final = getattr(self, "_final", {})
-        fields = {name: final[name] for name in ("exit_code", "signal", "core", "cpu_s", "maxrss") if name in final}
+        names = ("exit_code", "signal", "core", "cpu_s", "maxrss")
+        fields = {name: self._final[name] for name in names if name in self._final}
         if self.sampler is not None:
             self._event("cost", probes=self.sampler.costs(), **_own_use())
         self._event("end", **fields, hung=self.outcome.hung, left_behind=left)
@@ -370,7 +369,7 @@ class Recorder:
                     head=head, threads=threads,
                 )  # fmt: skip
 
-    def _event(self, kind: str, **fields: Any) -> None:
+    def _event(self, kind: str, /, **fields: Any) -> None:
         if self.writer is not None:
             self.writer.event(kind, **fields)
 

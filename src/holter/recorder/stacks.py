@@ -133,7 +133,8 @@ def place_of(threads: list[dict[str, Any]]) -> dict[str, Any] | None:
     main = next((t for t in threads if t.get("main")), threads[-1] if threads else None)
     if main is None or not main["frames"]:
         return None
-    return next((frame for frame in main["frames"] if frame["user"]), main["frames"][0])
+    found: dict[str, Any] = next((frame for frame in main["frames"] if frame["user"]), main["frames"][0])
+    return found
 
 
 def same_place(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> bool:

@@ -22,12 +22,11 @@ BUSY_CORES = 0.15  # of one core, over the silence: below this the tree does not
 MOVING_BYTES = 256_000.0  # a second, read or written: above this the tree is at work
 PAUSE = 2.5  # seconds between the two looks at the stacks
 
-# A user's function that says by its name that it takes long and makes no steps.
+# A user's function that says by its name that it takes long and makes no steps; one that also trains does not count.
 LONG_BY_NAME = re.compile(
-    r"valid|eval|test|infer|predict|generate|sample|save|checkpoint|snapshot|export|upload|download|sync|preprocess|"
-    r"tokeniz|metric|fid|bleu",
-    re.IGNORECASE,
+    r"(?:^|_)(?:valid|eval|test|infer|predict|generate|save|checkpoint|snapshot|export|upload|download)", re.IGNORECASE
 )
+TRAINS_BY_NAME = re.compile(r"train|fit|main|loop", re.IGNORECASE)
 
 
 @dataclass
@@ -173,4 +172,4 @@ def _family(phase: str) -> str:
 
 def long_by_name(functions: list[str]) -> bool:
     """True when one of the user's functions on the stack says that it takes long."""
-    return any(LONG_BY_NAME.search(name) for name in functions)
+    return any(LONG_BY_NAME.search(name) and not TRAINS_BY_NAME.search(name) for name in functions)

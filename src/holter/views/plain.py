@@ -17,10 +17,10 @@ _ASCII = str.maketrans(
 )
 # A number and its unit, and a count with its whole, stay together on a line.
 _UNBROKEN = re.compile(
-    r"(?<=[\d%]) (?=(?:bytes|[KMGT]B|µs|ms|s|min|h|d|%)(?![\w]))"
-    r"|(?<=(?<!\w)(?:step|epoch|pid|line)) (?=[\d])"
+    r"(?<=\d) (?=(?:bytes|[KMGT]B|µs|ms|s|min|h|d|%)(?!\w))|(?<=\bstep) (?=\d)|(?<=\bepoch) (?=\d)|(?<=\bpid) (?=\d)"
 )
-_GLUE = "\u2060\u00a0"
+# Folding knows only ordinary spaces, so this one holds.
+_GLUE = "\u00a0"
 
 
 def clean(words: object) -> str:
@@ -42,18 +42,22 @@ def sparkline(values: Sequence[float], top: float | None = None) -> str:
     return "".join(_BARS[min(7, int(8 * (value - low) / span)) if span > 0 else 0] for value in values)
 
 
+def hold(words: str) -> str:
+    """Keep words together on one line when they are folded."""
+    return words.replace(" ", _GLUE)
+
+
 def fold(words: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Fold a text by words, never between a number and its unit."""
+    """Fold a text by words, never between a number and its unit; only a word wider than the page is broken."""
     kept = _UNBROKEN.sub(_GLUE, words)
     lines = textwrap.wrap(
         kept,
         max(20, width),
         initial_indent=first,
         subsequent_indent=rest,
-        break_long_words=False,
+        break_long_words=True,
         break_on_hyphens=False,
     )
-    # The glue is two characters wide for the folding and one in print, so a line is never too long for it.
     return [line.replace(_GLUE, " ") for line in lines] or [first.rstrip()]
 
 

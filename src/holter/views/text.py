@@ -9,13 +9,13 @@ from typing import Protocol, TextIO
 
 from holter.finding import Ending, Evidence, Finding, Verdict
 from holter.units import count, duration, size
-from holter.views.plain import clean, encodable, fold, paint, sparkline, wants_color
+from holter.views.plain import clean, encodable, fold, hold, paint, sparkline, wants_color
 
 _INDENT = 9
 _MARKS = {"completed": ("✓", "good"), "running": ("…", "wait")}
 _KEEPS = {
     "exact": "keeps the result exactly",
-    "equivalent": "an equivalent result",
+    "equivalent": "equivalent result",
     "changed": "changes the result",
 }
 _MOST_EVIDENCE = 12
@@ -34,6 +34,8 @@ class Chart(Protocol):
     def high(self) -> str: ...
     @property
     def limit(self) -> str: ...
+    @property
+    def top(self) -> float | None: ...
 
 
 class Exhibits(Protocol):
@@ -77,9 +79,9 @@ def command_of(verdict: Verdict, longest: int = 60) -> str:
 def healthy_line(verdict: Verdict, shown: Exhibits, color: bool = False) -> str:
     """Say in one line that all is well, and what was done."""
     mark, style = _MARKS.get(verdict.ending.kind, ("✓", "good"))
-    took = f" in {duration(shown.lasted)}" if shown.lasted is not None else ""
-    state = "completed" if verdict.ending.kind == "completed" else "is running"
-    took = took if state == "completed" else took.replace(" in ", " for ", 1)
+    state, took = "completed" if verdict.ending.kind == "completed" else "is running", ""
+    if shown.lasted is not None:
+        took = f" in {duration(shown.lasted)}" if state == "completed" else f", {duration(shown.lasted)} in"
     facts = []
     if shown.steps:
         facts.append(f"{count(shown.steps)} {'step' if shown.steps == 1 else 'steps'}")
@@ -142,14 +144,14 @@ def _graded(finding: Finding) -> str:
 
 
 def _also(finding: Finding) -> str:
-    at = f" ({clean(finding.culprit.file)}:{finding.culprit.line})" if finding.culprit else ""
+    at = f" ({_short(clean(finding.culprit.file))}:{finding.culprit.line})" if finding.culprit else ""
     return _graded(finding) + at
 
 
 def chart_line(chart: Chart) -> str:
     """Draw one curve with its ends and its limit."""
     limit = f" ── {chart.limit}" if chart.limit else ""
-    return clean(f"{chart.label}   {chart.low} ") + sparkline(chart.values) + clean(f" {chart.high}{limit}")
+    return clean(f"{chart.label}   {chart.low} ") + sparkline(chart.values, chart.top) + clean(f" {chart.high}{limit}")
 
 
 def _evidence(found: Sequence[Evidence]) -> list[str]:
@@ -168,14 +170,22 @@ def _culprit(finding: Finding) -> list[str]:
     if finding.culprit is None:
         return []
     line = finding.culprit
-    return [f"{clean(line.file)}:{line.line}    {clean(line.code)}".rstrip()]
+    return [f"{_short(clean(line.file))}:{line.line}    {clean(line.code)}".rstrip()]
+
+
+def _short(path: str, longest: int = 36) -> str:
+    parts = path.split("/")
+    while len(parts) > 1 and len("/".join(parts)) > longest:
+        parts = parts[1:]
+    kept = "/".join(parts)
+    return kept if kept == path else f"…/{kept}"
 
 
 def _cures(finding: Finding) -> list[str]:
     lines = []
     for cure in finding.cures:
-        lines.append(f"{clean(cure.title)}  ({_KEEPS.get(cure.keeps, cure.keeps)})")
-        lines += [clean(line) for line in cure.how.splitlines()]
+        lines.append(f"{clean(cure.title)}  " + hold(f"({_KEEPS.get(cure.keeps, cure.keeps)})"))
+        lines += [f"  {clean(line)}" for line in cure.how.splitlines()]
     return lines
 
 

@@ -12,7 +12,7 @@ from time import monotonic, monotonic_ns
 from ...record import ring_format as f
 
 _BATCH_EVENTS = 50
-_TURNS = 8  # steps that others may take in a row before the one that counted is thought to be done
+_TURNS = 5  # steps that others may take in a row before the one that counted is thought to be done
 _FREELY = 100  # events of one kind that are told as they come
 _AT_MOST = 600
 _PAUSE = 10.0
@@ -28,6 +28,13 @@ def loop_of(guest):
     return loop
 
 
+def loss_name(logs):
+    """The key under which a loss is kept, or None."""
+    if "loss" in logs:
+        return "loss"
+    return next((name for name in logs if isinstance(name, str) and "loss" in name), None)
+
+
 class Loop:
     """The training loop as far as it is known."""
 
@@ -36,11 +43,13 @@ class Loop:
         self.beat = guest.beat
         self.guard = guest.guard
         self.thread = main_thread().ident
+        self.in_fit = 0
         self.busy = 0  # within a batch that Keras itself drives
         self.depth = 0  # within a tf.function that was called from outside
         self.tracing = 0  # within the tracing of one
         self.applied = self.assigned = self.graded = 0  # what traces have held so far
         self.optimizers = 0  # optimizers made by this process
+        self.applied_eagerly = False
         self.optimizer = None  # the one whose learning rate is read
         self.main = None  # whose steps count, where several take turns
         self.others = 0
@@ -53,6 +62,7 @@ class Loop:
         self.batches = 0
         self.signs = 0
         self.next_rare = 0
+        self.before_step = None  # what is to be done once, when the next step is known to come
         self.rarely = []  # what is to be done once a second
         self.at_begin = []
         self._told = {}
@@ -60,6 +70,18 @@ class Loop:
     def mine(self):
         """True in the thread that trains; tf.data and py_function call Python from threads of their own."""
         return get_ident() == self.thread
+
+    def claim(self, busy):
+        """A thread that takes the first step of all is the one that trains; afterwards only `fit` may move it."""
+        if busy != TRAINING or self.beat.steps:
+            return False
+        self.thread = get_ident()
+        return True
+
+    def use(self, optimizer):
+        """Note whose learning rate to read."""
+        if optimizer is not None and (self.optimizer is None or self.optimizer() is not optimizer):
+            self.optimizer = weakref.ref(optimizer)
 
     def begin(self):
         """Training, or something that lasts like it, has been seen: from here on there is a ring."""
@@ -69,26 +91,36 @@ class Loop:
             act()
 
     def counts(self, thing):
-        """True for the optimizer or function whose steps count: the first that stepped, while it goes on."""
+        """For how many steps this one of an optimizer or function counts.
+
+        Where several take turns, as in a GAN, it is the first that counts. One that goes on alone has taken over, and
+        what it had done before that was seen counts too.
+        """
         main = self.main
         if main.__class__ is weakref.ref:
             main = main()
+        n = 1
         if main is not thing:
-            if main is not None and self.others < _TURNS:
+            if main is not None:
                 self.others += 1
-                return False
+                if self.others <= _TURNS:
+                    return 0
+                n = self.others
             try:
                 self.main = weakref.ref(thing)
             except TypeError:
                 self.main = thing
         self.others = 0
-        return True
+        return n
 
     def step(self, n=1):
         """Close a step with what is known of it."""
         beat = self.beat
         if not beat.open_:
             self.begin()
+        if self.before_step is not None:
+            act, self.before_step = self.before_step, None
+            act()
         beat.step(self.loss, self.lr, nan, self.batch, self.loss_known, n)
         self.loss_known = 0
         self.lr = nan
@@ -131,6 +163,8 @@ class Loop:
         return None
 
     def saw_loss(self, value):
+        if not self.beat.open_:
+            self.begin()  # which also finds out whether the value may be read
         number = self.number(value)
         if number is not None:
             self.loss = number

@@ -1,6 +1,8 @@
 """The ways in which the Keras and TensorFlow adapters put themselves around a framework's own callables."""
 
 import functools
+import inspect
+import sys
 
 
 def owner_of(cls, name):
@@ -19,14 +21,23 @@ def drop_own_frame(error):
     error.__traceback__ = error.__traceback__.tb_next
 
 
-def timed(holder, name, loop, phase):
-    """Account a call to `phase`; other threads than the one that trains pass by."""
+def read_locals(frame, *names):
+    """Local variables of a frame that runs on, without keeping anything of it alive."""
+    held = frame.f_locals
+    values = [held.get(name) for name in names]
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        held.clear()  # a copy, which would stay with the frame and hold on to all that it names
+    return values
+
+
+def timed(holder, name, beat, phase, mine=None):
+    """Account a call to `phase`; where `mine` says that it comes from another thread, it passes by."""
     inner = getattr(holder, name)
-    enter, mine = loop.beat.enter, loop.mine
+    enter = beat.enter
 
     @functools.wraps(inner)
     def call(*args, **kwargs):
-        before = enter(phase) if mine() else -1
+        before = enter(phase) if mine is None or mine() else -1
         try:
             return inner(*args, **kwargs)
         except BaseException as error:

@@ -13,6 +13,7 @@ from ..user_frame import is_user_file, user_frame
 from ._patch import drop_own_frame
 
 _PLACES = 200
+_FREELY = 10  # traces of one function that are told as they come
 _ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
 
 
@@ -82,7 +83,7 @@ class Traces:
                 self._tell(place, entry, now)
 
     def _tell(self, place, entry, now):
-        if now - entry[2] >= 1.0:
+        if entry[0] <= _FREELY or now - entry[2] >= 1.0:
             entry[1], entry[2] = entry[0], now
             name, file, line = place
             self.loop.say("trace", name=name, file=file, line=line, count=entry[0])

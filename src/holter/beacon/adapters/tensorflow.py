@@ -21,7 +21,8 @@ from ...record import ring_format as f
 from ..census import site_of
 from ..user_frame import is_user_file
 from . import _patch
-from ._loop import loop_of
+from ._loop import loop_of, loss_name
+from ._loop_plan import LoopPlan
 from ._tf_traces import Traces
 
 WAITS_FOR = ("tensorflow",)
@@ -57,6 +58,8 @@ class _Adapter:
         self.tf = tensorflow
         self.loop = loop_of(guest)
         self.traces = Traces(self.loop)
+        self.plan = LoopPlan(self.loop)
+        self.drew_from = None
         self.step_functions = {}  # id -> (weak reference, "apply" or "assign", what it counts as)
         self.waiting = 0  # calls of an assigning function that are not counted yet
         self.gpus = []
@@ -145,18 +148,17 @@ class _Adapter:
             loop.sign()
             return
         _ref, kind, source = entry
-        n = 1
         if kind == "assign":
             # Gradients are taken and variables written, but by no optimizer in there. If one follows outside, that
             # one is the step; so the first call is counted together with the second.
-            self.waiting += 1
-            if loop.optimizer is not None or self.waiting == 1:
+            self.waiting = min(self.waiting + 1, 3)
+            if loop.applied_eagerly or self.waiting == 1:
                 loop.beat.enter(1)
                 loop.sign()
                 return
-            n, self.waiting = self.waiting, 1 << 30 if self.waiting > 1 << 29 else self.waiting
-            n = 2 if n == 2 else 1
-        if not loop.counts(source):
+            n = 2 if self.waiting == 2 else 1
+        n = n if kind == "assign" else loop.counts(source)
+        if not n:
             loop.beat.enter(1)
             return
         loop.saw_batch(args)
@@ -228,6 +230,8 @@ class _Adapter:
         inner = iterator_class.__next__
         loop, beat, enter, guard = self.loop, self.loop.beat, self.loop.beat.enter, self.loop.guard
 
+        adapter, plan = self, self.plan
+
         @functools.wraps(inner)
         def __next__(iterator):  # noqa: N807
             before = beat.phase
@@ -238,6 +242,8 @@ class _Adapter:
             try:
                 element = inner(iterator)
             except BaseException as error:
+                if before >= 0 and error.__class__ is StopIteration:
+                    guard(plan.pass_ended)()
                 _patch.drop_own_frame(error)
                 raise
             finally:
@@ -246,6 +252,9 @@ class _Adapter:
             if before >= 0:
                 try:
                     loop.saw_batch(element)
+                    if adapter.drew_from != id(iterator):
+                        adapter.drew_from = id(iterator)
+                        plan.pass_begins()
                 except Exception as error:
                     guard.caught("batch", error)
             return element
@@ -253,8 +262,8 @@ class _Adapter:
         iterator_class.__next__ = __next__
 
     def patch_checkpoints(self):
-        _patch.timed(self.tf.train.Checkpoint, "write", self.loop, f.CHECKPOINT)
-        _patch.timed(self.tf.train.Checkpoint, "save", self.loop, f.CHECKPOINT)
+        _patch.timed(self.tf.train.Checkpoint, "write", self.loop.beat, f.CHECKPOINT, self.loop.mine)
+        _patch.timed(self.tf.train.Checkpoint, "save", self.loop.beat, f.CHECKPOINT, self.loop.mine)
 
 
 def _loss_in(result):
@@ -265,10 +274,3 @@ def _loss_in(result):
         name = loss_name(result)
         result = result[name] if name is not None else None
     return result
-
-
-def loss_name(logs):
-    """The key under which a loss is kept, or None."""
-    if "loss" in logs:
-        return "loss"
-    return next((name for name in logs if isinstance(name, str) and "loss" in name), None)

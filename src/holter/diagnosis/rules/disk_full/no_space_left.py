@@ -16,7 +16,7 @@ from holter.diagnosis.exits import exit_of
 from holter.diagnosis.fields import number, text, whole
 from holter.diagnosis.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.rule import RecordLike
-from holter.diagnosis.tracebacks import plain
+from holter.diagnosis.tracebacks import printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.units import size
 
@@ -38,10 +38,10 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     left = exit_of(record)
     raised = raised_in(record, left.m if left else None)
     said = message_of(raised)
-    in_output = _SURE.search(plain(record.output)[-20000:])
+    in_output = _SURE.search(printed_text(record)[-20000:])
     if not _FULL.search(said) and not (in_output and ending.kind in ("crashed", "stopped-early", "exception")):
         return None
-    named = _PATH.search(said) or _PATH.search(plain(record.output))
+    named = _PATH.search(said) or _PATH.search(printed_text(record))
     path = named["path"] if named else ""
     if "/dev/shm" in said + path or "torch_shm" in said:
         return None

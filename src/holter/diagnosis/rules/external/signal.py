@@ -44,7 +44,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         claim = f"{name} came from outside the run; who sent it could not be seen"
     if name == "SIGKILL" and curve is not None:
         claim += f"; {curve.against}, and the kernel counted no OOM kill in this run"
-        evidence.append(Evidence("memory", curve.against))
+        evidence.append(Evidence("memory", curve.standing))
     cures = (
         Cure("catch SIGTERM and write a checkpoint, then the next run goes on from it", "", "exact"),
         Cure("look for who may end processes here: a scheduler, a watchdog, earlyoom or systemd-oomd", "", "exact"),

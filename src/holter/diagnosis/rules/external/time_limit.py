@@ -15,15 +15,13 @@ from holter.diagnosis.exits import exit_of, under_timeout
 from holter.diagnosis.progress import lasted
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.senders import sent_signal
-from holter.diagnosis.tracebacks import plain
+from holter.diagnosis.tracebacks import last_line_with, printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.units import duration
 
 CAUSE = "external.time-limit"
 
-_WORDS = re.compile(
-    r"[^\n]*(?:DUE TO TIME LIMIT|job killed: walltime|TERM_RUNLIMIT|exceeded its (?:wall ?)?time limit)[^\n]*"
-)
+_WORDS = re.compile(r"DUE TO TIME LIMIT|job killed: walltime|TERM_RUNLIMIT|exceeded its (?:wall ?)?time limit")
 _LIMITERS = ("timeout", "gtimeout")
 _SCHEDULERS = ("slurmstepd", "slurmd", "pbs_mom", "sge_execd", "sge_shepherd", "sbatchd", "condor_starter")
 
@@ -35,13 +33,13 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         return None
     sent = sent_signal(record, left)
     sender = sent.sender.rpartition("/")[2] if sent is not None else ""
-    said = _WORDS.search(plain(record.output))
+    said = last_line_with(_WORDS, printed_text(record))
     wrapped = under_timeout(record) and left.code == 124
     took = lasted(record)
     after = f" after {duration(took)}" if took is not None else ""
     grade: Grade = "established"
-    if said is not None:
-        claim, proof = f"the scheduler's time limit ended the run{after}", said.group(0).strip()[:200]
+    if said:
+        claim, proof = f"the scheduler's time limit ended the run{after}", said
     elif wrapped or sender in _LIMITERS:
         claim, proof = f"timeout ended the run{after}", "exit code 124" if wrapped else f"signal from {sender}"
     elif left.signal == "SIGXCPU":

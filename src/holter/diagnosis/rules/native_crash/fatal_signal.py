@@ -16,7 +16,7 @@ from holter.diagnosis.fields import text
 from holter.diagnosis.frames import Frame, is_user_file
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.stalls import Stack, stacks_of
-from holter.diagnosis.tracebacks import plain
+from holter.diagnosis.tracebacks import printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 
 CAUSE = "native-crash"
@@ -32,14 +32,14 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if ending.kind != "crashed":
         return None
     evidence = [Evidence("signal", ending.signal or "unknown")]
-    said = next(iter(_FATAL.finditer(plain(record.output))), None)
+    said = next(iter(_FATAL.finditer(printed_text(record))), None)
     if said is not None:
         evidence.append(Evidence("faulthandler", said["what"]))
     for event in record.events_of("kernel"):
         if "segfault" in text(event, "text") or "trap" in text(event, "text"):
             evidence.append(Evidence("kernel log", text(event, "text")[:300]))
     stacks = stacks_of(record, ("fatal",))
-    frames = _deepest(stacks) or _printed(record.output)
+    frames = _deepest(stacks) or _printed(printed_text(record))
     user = next((frame for frame in frames if frame.user), None)
     evidence += [Evidence("stack", f"{frame.short} in {frame.function}") for frame in frames[:8]]
     grade: Grade = "established" if frames else "supported"
@@ -59,8 +59,7 @@ def _deepest(stacks: list[Stack]) -> tuple[Frame, ...]:
     return max((stack.frames for stack in stacks), key=len, default=())
 
 
-def _printed(output: str) -> tuple[Frame, ...]:
-    said = plain(output)
+def _printed(said: str) -> tuple[Frame, ...]:
     match = next(iter(_FATAL.finditer(said)), None)
     if match is None:
         return ()

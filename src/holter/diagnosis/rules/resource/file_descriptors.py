@@ -16,7 +16,7 @@ from holter.diagnosis.exits import exit_of
 from holter.diagnosis.fields import number, rows, text, whole
 from holter.diagnosis.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.rule import RecordLike
-from holter.diagnosis.tracebacks import plain
+from holter.diagnosis.tracebacks import printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.units import count
 
@@ -31,7 +31,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         return None
     left = exit_of(record)
     raised = raised_in(record, left.m if left else None)
-    said, late = message_of(raised), plain(record.output)[-20000:]
+    said, late = message_of(raised), printed_text(record)[-20000:]
     limit = whole(latest(record, "rlimits", lambda r: number(r, "nofile") is not None), "nofile")
     most, pid, name = _fullest(record)
     full = limit is not None and most >= 0.9 * limit

@@ -17,7 +17,7 @@ from holter.diagnosis.exits import exit_of
 from holter.diagnosis.fields import number, whole
 from holter.diagnosis.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.rule import RecordLike
-from holter.diagnosis.tracebacks import Raised, plain
+from holter.diagnosis.tracebacks import Raised, printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.units import count
 
@@ -37,7 +37,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         return None
     left = exit_of(record)
     raised = raised_in(record, left.m if left else None)
-    said, late = message_of(raised), plain(record.output)[-20000:]
+    said, late = message_of(raised), printed_text(record)[-20000:]
     in_error = _THREAD.search(said) or (_AGAIN.search(said) and _in_fork(raised))
     used, limit = _count(record)
     full = limit is not None and used is not None and used >= 0.9 * limit

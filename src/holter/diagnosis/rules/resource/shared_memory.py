@@ -15,7 +15,7 @@ from holter.diagnosis.exits import exit_of
 from holter.diagnosis.fields import number
 from holter.diagnosis.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.rule import RecordLike
-from holter.diagnosis.tracebacks import plain
+from holter.diagnosis.tracebacks import printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.units import share, size
 
@@ -36,7 +36,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     left = exit_of(record)
     raised = raised_in(record, left.m if left else None)
     said = message_of(raised)
-    late = plain(record.output)[-20000:]
+    late = printed_text(record)[-20000:]
     named = _NAMED.search(said) or _NAMED.search(late)
     bus = _BUS.search(said) or _BUS.search(late)
     total, least = _room(record)

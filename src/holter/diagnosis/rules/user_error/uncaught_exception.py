@@ -33,6 +33,5 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if root is not raised:
         claim += f"; it came up as {raised.headline}"
         evidence.append(Evidence("which led to", raised.headline, raised.when))
-    code = f": {frame.code}" if frame is not None and frame.code else ""
-    cure = Cure(f"correct line {frame.line} of {frame.file}{code}" if frame is not None else "see the traceback")
+    cure = Cure(f"correct {frame.short}" if frame is not None else "see the traceback in the output")
     return Finding(CAUSE, "established", claim, tuple(evidence), frame.culprit if frame else None, (cure,))

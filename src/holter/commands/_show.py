@@ -1,0 +1,34 @@
+"""From a record's folder to a verdict before someone's eyes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from holter.diagnosis.doctor import verdict
+from holter.diagnosis.exhibits import exhibits
+from holter.record.reader import open_record
+from holter.views.text import write_verdict
+
+
+def show(folder: Path, stream: TextIO, *, as_json: bool = False) -> None:
+    """Write the verdict on a record as text or as JSON."""
+    record = open_record(folder)
+    found = verdict(record)
+    if as_json:
+        print(json.dumps(found.as_json(), indent=1, default=str), file=stream)
+    else:
+        write_verdict(found, exhibits(record, found), stream, width=_width(stream))
+
+
+def show_on_stderr(folder: Path) -> None:
+    """At the end of a run: after the command's own output, and never on stdout."""
+    show(folder, sys.stderr)
+    sys.stderr.flush()
+
+
+def _width(stream: TextIO) -> int:
+    return min(100, shutil.get_terminal_size().columns) if stream.isatty() else 80

@@ -1,0 +1,22 @@
+"""holter demo: a small sick run of our own, recorded and explained."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+def command() -> None:
+    """Record a small run that falls ill, and say why: needs no framework, takes about half a minute."""
+    import holter
+    from holter.commands._show import show_on_stderr
+    from holter.commands._tell import tell_on_stderr
+    from holter.recorder.launch import Launch
+
+    script = str(Path(holter.__file__).with_name("demo_run.py"))
+    click.echo("A small training run in pure Python; it will stop making progress, as runs do at 3 a.m.\n", err=True)
+    click.echo(f"$ holter run --on-hang stop -- python {Path(script).name}", err=True)
+    Launch([sys.executable, script], name="demo", on_hang="stop", tell=tell_on_stderr).run(show_on_stderr)

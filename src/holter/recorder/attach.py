@@ -1,0 +1,117 @@
+"""A look at a process that was not started under Holter: probes and stacks for a few seconds."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from holter.errors import NoSuchProcess, NotPermitted
+from holter.probes import probes_here
+from holter.probes.probe import Tree
+from holter.record.privacy import mask_command
+from holter.record.writer import RecordWriter
+from holter.recorder import stacks
+from holter.recorder.facts import facts_of_run
+from holter.recorder.here import here
+from holter.recorder.processes import command_of, is_python, lives
+from holter.recorder.sampler import Sampler
+from holter.recorder.watch import BUSY_CORES, MOVING_BYTES
+
+SECONDS = 5.0
+
+
+def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
+    """Watch `pid` for a few seconds and write what was seen as a record."""
+    command = command_of(pid)
+    writer = RecordWriter(folder)
+    writer.meta({**facts_of_run(folder, mask_command(command) or [f"pid {pid}"]), "attached": pid})
+    begun = time.monotonic()
+    sampler = Sampler(probes_here())
+    finder = here("tree").TreeFinder(pid)
+    writer.event("process", pid=pid, command=mask_command(command)[:60], python=is_python(pid, command))
+    first = _stacks(pid, writer, 1)
+    samples: list[dict[str, Any]] = []
+    while (now := time.monotonic()) - begun < seconds and lives(pid):
+        sample, missing = sampler.sample(Tree(pid, finder.find()), now)
+        samples.append({"k": "sample", "t": time.time(), "m": now, **sample})
+        writer.timeline(samples[-1:])
+        for fact in missing:
+            writer.event("missing", **fact)
+        time.sleep(max(0.0, 0.5 - (time.monotonic() - now)))
+    if not lives(pid):
+        writer.event("end", exit_code=None, signal=None, because="the process ended while it was being watched")
+        return
+    second = _stacks(pid, writer, 2)
+    waiting = _waiting(pid)
+    cpu, moved = _rates(samples)
+    same = stacks.same_place(first, second) if first and second else not first and not second
+    if same and cpu < BUSY_CORES and moved < MOVING_BYTES and waiting.get("state", "S") in ("S", "D"):
+        spot = stacks.place_of(second) or {}
+        writer.event(
+            "stall",
+            pid=pid,
+            since=begun,
+            phase="attached",
+            step=0,
+            limit=seconds,
+            learned="the time that Holter watched",
+            cpu=round(cpu, 4),
+            same_place=bool(second),
+            code=_code(spot),
+            **{name: spot[name] for name in ("file", "line", "function") if name in spot},
+            **waiting,
+        )
+    writer.event("detached", pid=pid, cpu=round(cpu, 4), moved=round(moved))
+    writer.close()
+
+
+def check(pid: int) -> None:
+    """Refuse what can't be watched, with the reason."""
+    if pid <= 0:
+        raise NoSuchProcess(f"{pid} is not the number of a process")
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        raise NoSuchProcess(f"there is no process {pid}", "It has ended, or the number is wrong: see ps") from None
+    except PermissionError:
+        raise NotPermitted(f"process {pid} belongs to another user", f"Try: sudo holter attach {pid}") from None
+    if not lives(pid):
+        raise NoSuchProcess(f"process {pid} has ended; only its entry is left until its parent looks (a zombie)")
+
+
+def _stacks(pid: int, writer: RecordWriter, look: int) -> list[dict[str, Any]]:
+    if not is_python(pid, command_of(pid)):
+        writer.event("stacks", pid=pid, role="other", reason="attach", round=look, via="py-spy", failed="not Python")
+        return []
+    threads, because = stacks.from_py_spy(pid)
+    found: dict[str, Any] = {"threads": threads} if threads else {"failed": because}
+    writer.event("stacks", pid=pid, role="trainer", reason="attach", round=look, via="py-spy", **found)
+    return threads
+
+
+def _waiting(pid: int) -> dict[str, Any]:
+    stuck = here("stuck")
+    found = stuck.waiting_in(pid) if stuck is not None else {}
+    return {name: found[name] for name in ("state", "wchan", "syscall", "path") if found.get(name)}
+
+
+def _rates(samples: list[dict[str, Any]]) -> tuple[float, float]:
+    """Cores used and bytes moved per second over the samples."""
+    read = [(s["m"], s["processes"]) for s in samples if "processes" in s]
+    if len(read) < 2:
+        return 0.0, 0.0
+    (begun, first), (ended, last) = read[0], read[-1]
+    span = max(ended - begun, 1e-3)
+
+    def moved(fields: dict[str, Any]) -> float:
+        return float(fields.get("read_bytes", 0) + fields.get("write_bytes", 0))
+
+    return (last["cpu_s"] - first["cpu_s"]) / span, (moved(last) - moved(first)) / span
+
+
+def _code(spot: dict[str, Any]) -> str:
+    import linecache
+
+    return linecache.getline(spot["file"], spot["line"]).strip()[:200] if spot else ""

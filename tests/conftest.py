@@ -1,0 +1,111 @@
+"""What tests share: a private home for records, and `holter` as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOLTER = [sys.executable, "-m", "holter"]
+
+
+class Holter:
+    """Starts `holter` with records of its own, and never leaves a process behind."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        self.home = home
+        self.folder = folder
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def environ(self, **extra: str) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("HOLTER")}
+        return {**kept, "HOLTER_HOME": str(self.home), "PYTHONUNBUFFERED": "1", **extra}
+
+    def script(self, text: str, name: str = "train.py") -> str:
+        path = self.folder / name
+        path.write_text(textwrap.dedent(text))
+        return str(path)
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+        environ = self.environ(**options.pop("env", {}))
+        for stream in ("stdin", "stdout", "stderr"):
+            options.setdefault(stream, subprocess.PIPE)
+        process = subprocess.Popen([*HOLTER, *arguments], env=environ, cwd=self.folder, **options)
+        self.started.append(process)
+        return process
+
+    def __call__(self, *arguments: str, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        process = self.start(*arguments, **options)
+        out, err = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def run(self, *words: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        return self("run", "--", *words, **options)
+
+    def why(self, run: str | None = None) -> dict[str, Any]:
+        """The verdict as JSON."""
+        done = self("why", *([run] if run else []), "--json")
+        assert done.returncode == 0, done.stderr.decode()
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def record(self, number: int = 1) -> Path:
+        return self.home / "runs" / f"r-{number:04d}"
+
+    def events(self, kind: str, number: int = 1) -> list[dict[str, Any]]:
+        lines = []
+        for name in ("events.jsonl", "keeper.jsonl"):
+            path = self.record(number) / name
+            if path.exists():
+                lines += [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        return [line for line in lines if line["k"] == kind]
+
+    def timeline(self, kind: str, number: int = 1) -> list[dict[str, Any]]:
+        lines = []
+        for path in sorted((self.record(number) / "timeline").glob("*.jsonl")):
+            lines += [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+        return [line for line in lines if line["k"] == kind]
+
+    def close(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(5)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait(5)
+
+
+@pytest.fixture
+def holter(tmp_path: Path) -> Iterator[Holter]:
+    work = tmp_path / "work"
+    work.mkdir()
+    started = Holter(tmp_path / "home", work)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def wait_for() -> Callable[..., Any]:
+    """Wait until something is true; fails with its name when it does not become so."""
+
+    def wait(what: Callable[[], Any], name: str, seconds: float = 30.0) -> Any:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = what()
+            if found:
+                return found
+            time.sleep(0.05)
+        pytest.fail(f"{name} did not happen within {seconds} s")
+
+    return wait

@@ -1,0 +1,237 @@
+"""Runs that ended by themselves: completed, an exception, early, interrupted; and those still on."""
+
+from __future__ import annotations
+
+import pytest
+from build import TRAINER, causes, exception, ordinary_run, traceback_text
+
+from holter.diagnosis.doctor import verdict
+from holter.diagnosis.ending import ending_of
+
+
+def test_ordinary_run_completed_is_healthy_and_silent():
+    """A run that did its plan has no findings at all."""
+    told = verdict(ordinary_run(planned=550).exit(60, 0))
+
+    assert (told.ending.kind, told.healthy, told.findings) == ("completed", True, ())
+
+
+def test_exception_names_the_last_user_line():
+    """The exception's event gives the user's line, not the library's below it."""
+    told = verdict(exception(ordinary_run(), 59, "ValueError", "bad shape", line=41).exit(60, 1))
+
+    assert told.ending.kind == "exception"
+    assert "ValueError: bad shape, at train.py:41" in told.ending.claim
+    assert causes(told) == ["user-error"]
+    assert (told.findings[0].culprit.line, told.findings[0].culprit.code) == (41, "fit(model)")
+
+
+def test_exception_is_parsed_from_the_output_without_a_beacon():
+    """Where no beacon spoke, the traceback in the output tells the same."""
+    record = ordinary_run().exit(60, 1)
+    record.output = "epoch 1\n" + traceback_text("KeyError", "'loss'", line=12)
+
+    told = verdict(record)
+
+    assert told.findings[0].culprit.line == 12
+    assert told.findings[0].culprit.code == "fit(model)"
+
+
+def test_root_of_a_chain_is_named():
+    """Of chained exceptions the first is the cause, and its line the culprit."""
+    inner = {"type": "KeyError", "message": "'x'", "frames": [{"file": "/home/u/data.py", "line": 3, "user": True}]}
+    record = exception(ordinary_run(), 59, "RuntimeError", "could not load", chain=[inner]).exit(60, 1)
+
+    told = verdict(record)
+
+    assert "it began with KeyError" in told.ending.claim
+    assert told.findings[0].culprit.file == "/home/u/data.py"
+
+
+def test_workers_own_traceback_is_the_root():
+    """An error raised in a DataLoader worker is blamed on the dataset's line, not on the loop."""
+    inner = (
+        "Caught ValueError in DataLoader worker process 0.\n"
+        "Original Traceback (most recent call last):\n"
+        '  File "/v/site-packages/torch/utils/data/_utils/worker.py", line 1, in _worker_loop\n'
+        '  File "/home/u/data.py", line 30, in __getitem__\n'
+        "    raise ValueError(path)\n"
+        "ValueError: broken.png\n"
+    )
+    told = verdict(exception(ordinary_run(), 59, "ValueError", inner).exit(60, 1))
+
+    assert (told.findings[0].culprit.file, told.findings[0].culprit.line) == ("/home/u/data.py", 30)
+
+
+def test_exit_code_without_traceback_is_told_by_its_code():
+    """A non-zero exit with nothing said is told as the code, and blamed on nobody."""
+    told = verdict(ordinary_run().exit(60, 3))
+
+    assert told.ending.kind == "exception"
+    assert "exit code 3 and no traceback" in told.ending.claim
+    assert not told.findings
+
+
+@pytest.mark.parametrize(
+    "how", [{"code": 130, "signal": "SIGINT"}, {"code": 130}, {"code": 1}], ids=["signal", "shell", "traceback"]
+)
+def test_interrupted(how):
+    """Ctrl-C shows as the signal, as 130, or as an uncaught KeyboardInterrupt."""
+    record = ordinary_run()
+    if how == {"code": 1}:
+        exception(record, 59.5, "KeyboardInterrupt", "")
+
+    ending = ending_of(record.exit(60, **how))
+
+    assert ending.kind == "interrupted"
+
+
+def test_keras_input_exhausted_is_stopped_early_with_the_warning():
+    """Exit 0, half the steps, and the framework's warning: stopped early, quoting it."""
+    warning = "Your input ran out of data; interrupting training. Make sure that your dataset can generate..."
+    record = ordinary_run(planned=1000).event("warning", 58, category="UserWarning", message=warning).exit(60, 0)
+
+    told = verdict(record)
+
+    assert told.ending.kind == "stopped-early"
+    assert "550 of 1,000 steps" in told.ending.claim
+    assert "Your input ran out of data" in told.ending.claim
+    assert causes(told) == ["early-stop.input-exhausted"]
+    assert not told.healthy
+
+
+def test_same_warning_after_all_steps_is_healthy():
+    """The warning in a run that did its plan is no finding."""
+    record = ordinary_run(planned=550).exit(60, 0)
+    record.output = "WARNING:tensorflow:Your input ran out of data; interrupting training.\n"
+
+    assert verdict(record).healthy
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Epoch 00012: early stopping\n",
+        "Epoch 12: early stopping\nRestoring model weights from the end of the best epoch: 7.\n",
+        "Monitored metric val_loss did not improve in the last 3 records. Signaling Trainer to stop.\n",
+        "`Trainer.fit` stopped: `max_time=00:01:00` reached.\n",
+    ],
+)
+def test_early_stopping_on_purpose_is_completed(said):
+    """Fewer steps because a callback decided so is a completed run."""
+    record = ordinary_run(planned=1000).exit(60, 0)
+    record.output = said
+
+    told = verdict(record)
+
+    assert told.ending.kind == "completed"
+    assert told.healthy
+
+
+def test_silent_early_stopping_callback_is_completed():
+    """A callback that asked for the stop without a word to the output is believed."""
+    record = ordinary_run(planned=1000).event("early-stop", 59, pid=TRAINER, by="EarlyStopping").exit(60, 0)
+
+    assert ending_of(record).kind == "completed"
+
+
+def test_last_partial_accumulation_is_tolerated():
+    """One step an epoch may be missing by rounding."""
+    assert ending_of(ordinary_run(planned=552).exit(60, 0)).kind == "completed"
+
+
+def test_plan_read_off_a_loop_may_be_left_with_break():
+    """A plan guessed from the script's loops is no promise, so fewer steps alone are no illness."""
+    record = ordinary_run().event("plan", 2, pid=TRAINER, steps=5000, source="loop").exit(60, 0)
+
+    assert verdict(record).healthy
+
+
+def test_swallowed_error_is_stopped_early():
+    """A printed traceback, fewer steps and exit 0: the error was swallowed."""
+    record = ordinary_run().event("plan", 2, pid=TRAINER, steps=5000, source="loop").exit(60, 0)
+    record.output = traceback_text("OSError", "cannot identify image", line=33)
+
+    told = verdict(record)
+
+    assert told.ending.kind == "stopped-early"
+    assert causes(told) == ["early-stop.swallowed-error"]
+    assert told.findings[0].culprit.line == 33
+
+
+def test_traceback_in_a_run_that_did_all_its_steps_is_no_finding():
+    """A handled error of no consequence is left alone."""
+    record = ordinary_run(planned=550).exit(60, 0)
+    record.output = traceback_text("OSError", "cannot identify image")
+
+    assert verdict(record).healthy
+
+
+def test_trainer_that_died_inside_a_pipe_is_not_a_success():
+    """`train.py | tee log` ends with 0: the trainer's own uncaught exception still counts."""
+    record = exception(ordinary_run(command=("sh", "-c", "python train.py | tee log")), 59, "ValueError", "x")
+
+    told = verdict(record.exit(60, 0))
+
+    assert told.ending.kind == "stopped-early"
+    assert causes(told) == ["early-stop.swallowed-error"]
+
+
+def test_exit_called_amid_the_steps():
+    """sys.exit(0) by the user's own code amid the steps is named with its line."""
+    line = {"file": "/home/u/train.py", "line": 9, "function": "guard", "code": "sys.exit(0)", "status": "0"}
+    record = ordinary_run(planned=5000).event("exit-called", 59.5, pid=TRAINER, **line).exit(60, 0)
+
+    told = verdict(record)
+
+    assert causes(told) == ["early-stop.exit-called"]
+    assert told.findings[0].culprit.line == 9
+
+
+def test_exit_of_main_at_the_end_is_ordinary():
+    """sys.exit(main()) after a loop that was left on purpose is how scripts end."""
+    line = {"file": "/home/u/train.py", "line": 90, "function": "<module>", "code": "sys.exit(main())", "status": "0"}
+    record = ordinary_run().event("plan", 2, pid=TRAINER, steps=5000, source="loop")
+
+    assert verdict(record.event("exit-called", 59.5, pid=TRAINER, **line).exit(60, 0)).healthy
+
+
+def test_sigterm_that_the_script_answered_in_order():
+    """A script that catches SIGTERM and leaves with 0 before its plan is done was killed, not completed."""
+    record = ordinary_run(planned=5000).event("signal", 58, signal="SIGTERM", sender="slurmstepd", sender_pid=5)
+
+    ending = ending_of(record.exit(60, 0))
+
+    assert ending.kind == "killed"
+    assert "slurmstepd" in ending.claim
+
+
+def test_live_run_without_findings_is_healthy():
+    """A run that is on and well is running."""
+    record = ordinary_run()
+    record.live = True
+
+    told = verdict(record)
+
+    assert (told.ending.kind, told.healthy) == ("running", True)
+
+
+def test_command_that_could_not_start():
+    """A command that could not be started is told with the system's words."""
+    record = ordinary_run(seconds=0)
+    record.events = [event for event in record.events if event["k"] != "spawned"]
+
+    ending = ending_of(record.event("failed", 1, errno=2, error="No such file or directory"))
+
+    assert ending.kind == "exception"
+    assert "could not be started: No such file" in ending.claim.replace(", 1.0 s in", "").replace(
+        ", 900 ms in", ""
+    ).replace(", before the first step was done", "")
+
+
+def test_run_part_of_the_verdict_follows_the_schema():
+    """The run's own fields are those of schema 1, frameworks by name and version."""
+    run = verdict(ordinary_run().exit(60, 0)).run
+
+    assert set(run) == {"id", "name", "command", "started", "ended", "host", "frameworks"}
+    assert run["frameworks"] == {"torch": "2.13.0"}

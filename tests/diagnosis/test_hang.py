@@ -1,0 +1,161 @@
+"""Hangs: when a stall is one, and what it waits in."""
+
+from __future__ import annotations
+
+import pytest
+from build import TRAINER, WORKER, causes, ordinary_run
+
+from holter.diagnosis.doctor import verdict
+from holter.diagnosis.ending import ending_of
+
+LIB = "/venv/lib/python3.11/"
+
+
+def frame(file, function, line=1, **more):
+    return {"file": file, "line": line, "function": function, **more}
+
+
+USER = frame("/home/u/train.py", "main", 41, user=True)
+MODULE = frame("/home/u/train.py", "<module>", 60, user=True)
+
+
+def stalled(frames=None, code="", pid=TRAINER, **fields):
+    """A run that stopped making steps at second 59, its frames innermost first."""
+    told = {"since": 159.0, "limit": 12.0, "learned": "20 × the slowest step", "cpu": 0.0, "same_place": True}
+    told |= {"phase": "other", "step": 550, "state": "S", "wchan": "", "file": "/home/u/train.py", "line": 41}
+    record = ordinary_run().event("stall", 75, pid=pid, function="main", code=code, **(told | fields))
+    threads = [{"name": "MainThread", "current": True, "frames": frames or [USER, MODULE]}]
+    return record.event("stacks", 76, pid=pid, role="trainer", reason="stall", round=2, threads=threads)
+
+
+def stopped(record):
+    return record.event("stopping", 90, reason="hang").exit(91, 143, "SIGTERM")
+
+
+def test_stopped_by_holter_is_hung_with_line_and_threshold():
+    """What Holter stopped for a hang is hung: where, since when, and against which threshold."""
+    ending = ending_of(stopped(stalled(code="q.get()")))
+
+    assert ending.kind == "hung"
+    assert "train.py:41 (q.get())" in ending.claim
+    assert "32 s" in ending.claim
+    assert "threshold 12 s" in ending.claim
+
+
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_user_who_gives_up_on_a_stalled_run_ends_a_hang(signal):
+    """Ctrl-C or kill on a run that is stalled does not make it an interruption."""
+    assert ending_of(stalled().exit(90, None, signal)).kind == "hung"
+
+
+def test_live_stalled_run_hangs():
+    """A run that is still on and stalled is hung now."""
+    record = stalled()
+    record.live = True
+
+    assert ending_of(record).kind == "hung"
+
+
+def test_stall_that_was_over_is_no_hang():
+    """A pause that ended leaves no trace on a later Ctrl-C."""
+    record = stalled().event("stall-over", 80, pid=TRAINER, lasted=21).exit(90, 130, "SIGINT")
+
+    assert ending_of(record).kind == "interrupted"
+    assert not [cause for cause in causes(verdict(record)) if cause.startswith("hang")]
+
+
+def test_steps_after_a_stall_end_it():
+    """Steps after the stall prove that it was none, even without a word that it was over."""
+    record = stalled().steps(85, 560).exit(90, 130, "SIGINT")
+
+    assert ending_of(record).kind == "interrupted"
+
+
+def test_lock_without_cpu_is_a_deadlock():
+    """The main thread in a lock, the same frames twice and no CPU: established."""
+    record = stopped(stalled([frame(LIB + "threading.py", "wait"), frame(LIB + "queue.py", "get"), USER, MODULE]))
+
+    told = verdict(record)
+
+    assert causes(told) == ["hang.deadlock"]
+    assert told.findings[0].grade == "established"
+    assert told.findings[0].culprit.line == 41
+
+
+def test_busy_loop_is_only_a_hypothesis():
+    """A process at full CPU is no deadlock for sure."""
+    told = verdict(stopped(stalled(cpu=1.0)))
+
+    assert [finding.grade for finding in told.findings] == ["hypothesis"]
+    assert "busy" in told.findings[0].claim
+
+
+def test_stuck_worker_gives_the_workers_line():
+    """The trainer waits in the loader: the culprit is the worker's own line."""
+    loader = LIB + "site-packages/torch/utils/data/dataloader.py"
+    record = stalled([frame(LIB + "threading.py", "wait"), frame(loader, "_try_get_data"), USER, MODULE])
+    worker = [frame("/home/u/data.py", "__getitem__", 17, user=True), frame(LIB + "worker.py", "_worker_loop")]
+    threads = [{"name": "MainThread", "frames": worker}]
+    record.event("stacks", 76, pid=WORKER, role="worker", reason="stall", threads=threads)
+
+    told = verdict(stopped(record))
+
+    assert causes(told) == ["hang.worker"]
+    assert (told.findings[0].culprit.file, told.findings[0].culprit.line) == ("/home/u/data.py", 17)
+
+
+def test_dead_worker_is_told_as_gone():
+    """A worker that vanished before the stall is named."""
+    loader = LIB + "site-packages/torch/utils/data/dataloader.py"
+    record = stalled([frame(loader, "_try_get_data"), USER, MODULE])
+    record.event("process-gone", 58, pid=WORKER, rss=1, role="worker")
+
+    told = verdict(stopped(record))
+
+    assert causes(told) == ["hang.worker"]
+    assert f"pid {WORKER}" in told.findings[0].claim
+
+
+@pytest.mark.parametrize(
+    ("frames", "fields", "cause"),
+    [
+        ([frame(LIB + "site-packages/torch/distributed/distributed_c10d.py", "all_reduce")], {}, "hang.collective"),
+        ([frame(LIB + "site-packages/torch/cuda/__init__.py", "synchronize")], {}, "hang.device"),
+        ([frame(LIB + "socket.py", "readinto"), frame(LIB + "http/client.py", "begin")], {}, "hang.io"),
+        ([], {"state": "D"}, "hang.io"),
+        ([], {"code": "data = f.read()", "wchan": "pipe_read"}, "hang.io"),
+        ([], {"code": "lock.acquire()", "wchan": "futex_wait"}, "hang.deadlock"),
+    ],
+)
+def test_kinds_of_waits(frames, fields, cause):
+    """Each kind of wait is told by its frames, its state or the code on the line."""
+    assert causes(verdict(stopped(stalled([*frames, USER, MODULE], **fields)))) == [cause]
+
+
+def test_item_without_a_device_is_no_device_hang():
+    """`.item()` on a machine without a GPU in use says nothing about a device."""
+    assert causes(verdict(stopped(stalled(code="loss.item()")))) == ["hang.deadlock"]
+
+
+def test_item_with_a_device_in_use_is():
+    """`.item()` waits for the device where one holds the run's memory."""
+    record = stalled(code="loss.item()")
+    record.sample(59, nvidia={"list": [{"index": 0, "total": 8e9, "used": 4e9, "tree": 3e9}]})
+
+    assert causes(verdict(stopped(record))) == ["hang.device"]
+
+
+def test_frames_outermost_first_are_turned():
+    """Stacks written the other way round give the same answer."""
+    record = stalled([MODULE, USER, frame(LIB + "queue.py", "get"), frame(LIB + "threading.py", "wait")])
+
+    assert causes(verdict(stopped(record))) == ["hang.deadlock"]
+    assert verdict(stopped(record)).findings[0].grade == "established"
+
+
+def test_framework_imports_around_the_user_line_are_no_cause():
+    """torch.distributed outside the user's own frame (a launcher) does not make a lock a collective."""
+    launcher = frame(LIB + "site-packages/torch/distributed/run.py", "main")
+    record = stalled([frame(LIB + "queue.py", "get"), USER, launcher, MODULE])
+
+    assert causes(verdict(stopped(record))) == ["hang.deadlock"]

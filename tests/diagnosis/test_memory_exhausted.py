@@ -1,0 +1,118 @@
+"""Want of memory: which family the curve speaks for."""
+
+from __future__ import annotations
+
+import pytest
+from build import GB, MB, causes, exception, memory, ordinary_run, without_memory
+
+from holter.diagnosis.doctor import verdict
+
+CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB"
+
+
+def killed(curve, seconds=60, **run):
+    """A run OOM-killed at its end, with a curve of bytes by second."""
+    record = without_memory(ordinary_run(seconds=seconds, **run), 0)
+    for second in range(seconds):
+        memory(record, second, curve(second))
+    return memory(record, seconds + 0.2, 1 * MB, oom_kill=1).exit(seconds, 137, "SIGKILL")
+
+
+def test_steady_growth_over_the_steps_is_a_leak():
+    """Growth all along up to the limit is a leak, with its rate per step."""
+    told = verdict(killed(lambda second: 1 * GB + second * 6.9 * GB / 60))
+
+    assert causes(told) == ["leak.native"]
+    assert told.findings[0].grade == "supported"
+    assert "per step" in told.findings[0].claim
+    assert "8.0 GB" in told.findings[0].claim
+
+
+def test_flat_then_gone_is_a_spike():
+    """A flat curve and a sudden end after hundreds of steps is one step too large."""
+    told = verdict(killed(lambda _: 2 * GB))
+
+    assert causes(told) == ["oversize.spike"]
+    assert "steady at 2.0 GB" in told.findings[0].claim
+
+
+def test_noise_on_a_flat_curve_is_no_leak():
+    """A sawtooth of garbage collection is not growth."""
+    told = verdict(killed(lambda second: 2 * GB + (second % 7) * 60 * MB))
+
+    assert causes(told) == ["oversize.spike"]
+
+
+def test_caches_that_fill_at_first_are_no_leak():
+    """Growth in the first fifth and a plateau after it is no leak."""
+    told = verdict(killed(lambda second: min(3 * GB, 1 * GB + second * 0.25 * GB)))
+
+    assert causes(told) == ["oversize.spike"]
+
+
+def test_first_steps_are_the_batch():
+    """Memory gone within the first steps: the batch."""
+    told = verdict(killed(lambda second: 2 * GB + second * GB, seconds=6))
+
+    assert causes(told) == ["oversize.spike"] or causes(told) == ["oversize.batch"]
+    record = killed(lambda second: 2 * GB + second * GB, seconds=6, steps=False).steps(5, 2, n=2)
+    assert causes(verdict(record)) == ["oversize.batch"]
+
+
+def test_before_the_first_step_is_the_data_or_the_model():
+    """Memory gone before any step: the data, or the model where one had been made."""
+    loading = killed(lambda second: second * 0.5 * GB, seconds=16, steps=False)
+    loading.timeline = [line for line in loading.timeline if line["k"] != "steps"]
+    made = killed(lambda second: second * 0.5 * GB, seconds=16, steps=False)
+    made.event("made", 3, what="model", name="Net", made=1, alive=1)
+
+    assert verdict(made).findings[0].grade == "hypothesis"
+    assert causes(verdict(loading))[0].partition(".")[0] in ("oversize", "leak")
+
+
+def test_cuda_out_of_memory_in_the_first_step_blames_the_batch_and_the_line():
+    """A CUDA OOM in the forward of step 1 is the batch, with the user's line and what was asked for."""
+    record = ordinary_run(seconds=6, steps=False)
+    record.sample(5.5, guests=[{"pid": 10, "phase": "forward", "step": 0, "epoch": 1}])
+    record.sample(5.6, nvidia={"list": [{"index": 0, "total": 8e9, "used": 7.9e9, "tree": 7.5e9}]})
+
+    told = verdict(exception(record, 6, "OutOfMemoryError", CUDA, line=23).exit(6.5, 1))
+
+    assert causes(told) == ["oversize.batch"]
+    assert told.findings[0].culprit.line == 23
+    assert "2.1 GB" in told.findings[0].claim
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("MemoryError", ""),
+        ("numpy.core._exceptions._ArrayMemoryError", "Unable to allocate 745. GiB for an array with shape (10,)"),
+        ("RuntimeError", "MPS backend out of memory (MPS allocated: 8 GB)"),
+        ("ResourceExhaustedError", "OOM when allocating tensor with shape[64,3] on /device:GPU:0"),
+        ("RuntimeError", "[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory"),
+        ("OSError", "[Errno 12] Cannot allocate memory"),
+    ],
+)
+def test_every_wording_of_a_refused_allocation_is_known(kind, message):
+    """Each framework's words for want of memory give a memory cause, and the bare exception gives way."""
+    told = verdict(exception(ordinary_run(), 59, kind, message).exit(60, 1))
+
+    assert told.findings[0].family in ("oversize", "leak")
+    assert "user-error" not in causes(told)
+
+
+def test_error_that_only_mentions_memory_is_an_ordinary_one():
+    """pin_memory and memory_format are not want of memory."""
+    record = exception(ordinary_run(), 59, "TypeError", "pin_memory got memory_format=None").exit(60, 1)
+
+    assert causes(verdict(record)) == ["user-error"]
+
+
+def test_high_memory_in_a_completed_run_is_no_finding():
+    """97 % of the limit and a clean end is no illness."""
+    record = without_memory(ordinary_run(planned=550), 5)
+    for second in range(5, 60):
+        memory(record, second, 7.8 * GB)
+
+    assert verdict(record.exit(60, 0)).healthy

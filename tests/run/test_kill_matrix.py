@@ -1,0 +1,79 @@
+"""Whoever is killed, at whatever instant: the record opens, at most the last second is missing, and the training is unharmed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from holter.diagnosis.doctor import verdict
+from holter.record.reader import open_record
+from tests.conftest import HOLTER
+
+TRAIN = """
+import os, sys, time
+import holter
+log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+for i in range(1, 1200):
+    time.sleep(0.001)
+    holter.step(loss=1.0 / i)
+    os.write(log, b"%d %d\\n" % (i, time.monotonic_ns()))
+    print("step", i, flush=True)
+os.write(log, b"done\\n")
+"""
+
+KILLS = 67  # for each of the three victims: 201 in all
+
+
+def one_kill(folder: Path, victim: str, seed: int) -> None:
+    """Start a run, kill at a random instant, and hold the record against the script's own log."""
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    log = folder / "log"
+    environ = {**os.environ, "HOLTER_HOME": str(folder / "home")}
+    command = [*HOLTER, "run", "-q", "--", sys.executable, str(folder / "train.py"), str(log)]
+    process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    keeper = folder / "home/runs/r-0001/keeper.jsonl"
+    trainer = int(keeper.read_text().split('"pid":')[1].split(",")[0])
+    time.sleep(random.Random(seed).uniform(0.0, 1.5))
+    killed_at = time.monotonic_ns()
+    if victim in ("recorder", "both"):
+        os.kill(process.pid, signal.SIGKILL)
+    if victim in ("trainer", "both"):
+        os.kill(trainer, signal.SIGKILL)
+    process.stdout.read()
+    process.wait(30)
+
+    if victim == "recorder":
+        assert log.read_text().endswith("done\n"), "the training was harmed by the recorder's death"
+    record = open_record(folder / "home/runs/r-0001")
+    ending = verdict(record).ending
+    known = max((line["last"] for line in record.lines("steps")), default=0)
+    safe = [line.split() for line in log.read_text().splitlines() if line[0].isdigit()]
+    due = max((int(step) for step, at in safe if int(at) <= killed_at - 1_000_000_000), default=0)
+    assert known >= due, f"{victim}: step {due} was done more than a second before the kill, but {known} is the last known"
+    assert record.lines("sample") or victim != "trainer", "no sample was kept"
+    if victim == "trainer":
+        assert (ending.kind, ending.signal) == ("killed", "SIGKILL")
+    elif victim == "recorder":
+        assert (ending.kind, ending.exit_code) == ("completed", 0)
+
+
+@pytest.mark.parametrize("victim", ["trainer", "recorder", "both"])
+def test_every_record_opens_after_a_kill_at_a_random_instant(tmp_path: Path, victim: str) -> None:
+    """67 kills of each kind, at instants spread over the run."""
+    with ThreadPoolExecutor(6) as pool:
+        kills = [pool.submit(one_kill, tmp_path / str(n), victim, n) for n in range(KILLS)]
+        for kill in kills:
+            kill.result()
+
+    assert len(kills) == KILLS
