@@ -159,3 +159,84 @@ def test_framework_imports_around_the_user_line_are_no_cause():
     record = stalled([frame(LIB + "queue.py", "get"), USER, launcher, MODULE])
 
     assert causes(verdict(stopped(record))) == ["hang.deadlock"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "cause", "words"),
+    [
+        ({"syscall": "read", "path": "/mnt/nfs/a.tar", "wchan": "x"}, "f.readinto(b)", "hang.io", "/mnt/nfs/a.tar"),
+        ({"syscall": "wait4"}, "os.waitpid(p, 0)", "hang.deadlock", "child process"),
+        ({"syscall": "futex"}, "lock.acquire()", "hang.deadlock", "a lock"),
+        ({"syscall": "clock_nanosleep"}, "time.sleep(9e9)", "hang.deadlock", "clock_nanosleep"),
+    ],
+)
+def test_calls_in_c_are_told_by_the_system_call(fields, code, cause, words):
+    """Of a call without a Python frame, the kernel's system call and its file tell what it waits for."""
+    told = verdict(stopped(stalled(code=code, **fields)))
+
+    assert causes(told) == [cause]
+    assert words in told.findings[0].claim
+
+
+def test_native_frames_name_the_device():
+    """py-spy's native frames, which may lack a file, show a wait for the GPU."""
+    native = [frame("", "cuStreamSynchronize"), frame("libtorch_cuda.so", "at::native::item")]
+
+    assert causes(verdict(stopped(stalled([*native, USER, MODULE], code="loss.backward()")))) == ["hang.device"]
+
+
+def test_native_nccl_frames_name_the_collective():
+    """A native frame of NCCL is a wait for other ranks, though no Python frame says so."""
+    native = [frame("libnccl.so.2", "pncclAllReduce")]
+
+    assert causes(verdict(stopped(stalled([*native, USER, MODULE])))) == ["hang.collective"]
+
+
+def test_main_thread_is_chosen_over_others():
+    """A helper thread in a lock does not speak for the main one."""
+    record = stalled([frame(LIB + "socket.py", "recv_into"), USER, MODULE])
+    threads = record.events_of("stacks")[0]["threads"]
+    threads[0] |= {"name": "", "main": True}
+    threads.insert(0, {"name": "domain-helper", "frames": [frame(LIB + "threading.py", "wait")]})
+
+    assert causes(verdict(stopped(record))) == ["hang.io"]
+
+
+def attached(record):
+    record.meta["attached"] = TRAINER
+    record.timeline, record.recorder_lost = [], True
+    return record.event("detached", 80, pid=TRAINER)
+
+
+def test_attached_process_that_stands_still_hangs():
+    """A process that Holter only looked at is judged by its stall, also after Holter is gone."""
+    ending = ending_of(attached(stalled()))
+
+    assert ending.kind == "hung"
+    assert " in, at" not in ending.claim
+
+
+def test_attached_process_is_never_called_sick_for_sure():
+    """A few seconds in a queue may be how a process lives: supported, not established."""
+    inside = [frame(LIB + "threading.py", "wait"), frame(LIB + "queue.py", "get")]
+
+    assert [finding.grade for finding in verdict(attached(stalled([*inside, USER, MODULE]))).findings] == ["supported"]
+
+
+def test_attached_process_that_moves_is_running():
+    """A process that moved while it was looked at is running."""
+    record = attached(ordinary_run(seconds=0))
+
+    assert verdict(record).ending.kind == "running"
+    assert verdict(record).healthy
+
+
+def test_names_with_their_class_are_the_same_names():
+    """py-spy writes `Queue.get` and native frames below it; the lock is still seen."""
+    native = frame("/usr/lib/libpython3.11.so.1.0", "PyThread_acquire_lock_timed")
+    inside = [native, frame(LIB + "threading.py", "Condition.wait"), frame(LIB + "queue.py", "Queue.get")]
+
+    told = verdict(stopped(stalled([*inside, USER, MODULE])))
+
+    assert [(f.cause, f.grade) for f in told.findings] == [("hang.deadlock", "established")]
+    assert "get() of queue" in told.findings[0].claim

@@ -168,6 +168,7 @@ def test_timeout_around_the_command():
     """timeout(1) ends with 124, which is no error of the script's."""
     record = ordinary_run(command=("timeout", "60", "python", "train.py")).exit(60, 124)
 
+    assert verdict(record).ending.kind == "killed"
     assert causes(verdict(record)) == ["external.time-limit"]
 
 

@@ -185,3 +185,34 @@ def test_pid_of_a_stranger_that_joins_later(tmp_path):
     clock.now = 6
 
     assert finder.find() == [20, 30]
+
+
+def test_no_search_while_nobody_forks(tmp_path):
+    """While the newest pid of the machine is the same, nobody is looked for until the next full scan."""
+    clock = Clock()
+    write(tmp_path, 20, 1, 2, pgrp=20, session=20)
+    (tmp_path / "loadavg").write_text("0.00 0.04 0.05 3/83 20\n")
+    finder = TreeFinder(20, str(tmp_path), clock)
+    finder.find()
+    write(tmp_path, 21, 20, 3, pgrp=20, session=20)
+
+    assert finder.find() == [20]
+    (tmp_path / "loadavg").write_text("0.00 0.04 0.05 3/83 21\n")
+    assert finder.find() == [20, 21]
+    write(tmp_path, 22, 20, 4, pgrp=20, session=20)
+    clock.now = 6
+    assert finder.find() == [20, 21, 22]
+
+
+def test_a_child_is_seen_at_the_next_look(start):
+    """A real child that was forked between two looks is in the second, without waiting for a full scan."""
+    process = start("import os, time; print(1, flush=True); input(); print(os.fork(), flush=True); time.sleep(600)")
+    finder = TreeFinder(process.pid, full_scan_every=1e9)
+    assert finder.find() == [process.pid]
+    assert finder.find() == [process.pid]
+
+    process.stdin.write("\n")
+    process.stdin.flush()
+    process.stdout.readline()
+
+    assert len(finder.find()) == 2

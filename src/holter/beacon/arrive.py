@@ -35,6 +35,7 @@ class Guest:
             from .beat import Beat
 
             self._beat = Beat(self._make_ring)
+            self.farewell.last_acts.append(self.guard(self._beat.flush))
         return self._beat
 
     @property

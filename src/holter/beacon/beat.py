@@ -1,22 +1,62 @@
 """The heartbeat: what adapters see becomes phases and steps in the ring.
 
 This is the hot path. Each call costs a fraction of a microsecond and touches nothing but this object and mapped
-memory: no locks, no I/O, no allocation that lives on.
+memory: no locks, no I/O, no allocation that lives on. Two things keep it small where steps are short:
+- a slot is written at most every 20 ms and then covers all steps since the last one; the number of steps itself is
+  in the header at every step;
+- of steps shorter than 20 ms only every eighth is split into phases. Adapters look at `skim`: while it is not zero
+  they count it down and pass through. A loop that makes no steps, such as a validation, runs it out at once.
 """
 
 from array import array
-from math import nan
+from math import inf, nan
 from time import monotonic_ns as clock
 
 from ..record import ring_format as f
 
 _pack = f.BODY.pack
+_WINDOW = 20_000_000  # ns between slots
+_SHORT = 20_000_000  # ns: steps below this are skimmed
+_OF = 8  # one short step in this many is split into phases
+_CALLS = 10  # calls of adapters that one skimmed step may take
+_NONE = [0] * len(f.PHASES)
 
 
 class Beat:
-    """Accounts every nanosecond of the stepping thread to one phase, and closes the account at each step."""
+    """Accounts the stepping thread's time to phases, and closes the account at each step."""
 
-    __slots__ = ("epoch", "make_ring", "open_", "phase", "put", "seq", "since", "spent", "steps", "words")
+    __slots__ = (
+        "bad_loss",
+        "batch",
+        "ended",
+        "epoch",
+        "flags",
+        "full",
+        "full_time",
+        "grad_norm",
+        "high",
+        "loss",
+        "loss_high",
+        "loss_low",
+        "low",
+        "lr",
+        "make_ring",
+        "n",
+        "open_",
+        "phase",
+        "put",
+        "seq",
+        "since",
+        "skim",
+        "skimmed",
+        "skims",
+        "spent",
+        "steps",
+        "sums",
+        "time",
+        "words",
+        "write_at",
+    )
 
     def __init__(self, make_ring):
         self.reset(make_ring)
@@ -28,11 +68,21 @@ class Beat:
         self.put = self._open_and_put
         self.words = array("Q", [0] * f.WORDS)
         self.phase = f.START
-        self.since = clock()
-        self.spent = [0] * len(f.PHASES)
-        self.steps = 0
-        self.epoch = 0
-        self.seq = 0
+        self.since = self.ended = clock()
+        self.spent = list(_NONE)  # of the present step, by phase
+        self.steps = self.epoch = self.seq = 0
+        self.skim = self.skims = 0
+        self.skimmed = False
+        self.write_at = 0
+        self._new_window()
+
+    def _new_window(self):
+        self.n = self.time = self.high = self.full = self.full_time = self.flags = self.bad_loss = 0
+        self.low = 1 << 62
+        self.sums = list(_NONE)  # of the window's full steps, by phase; the last three of all its steps
+        self.loss = self.lr = self.grad_norm = nan
+        self.loss_low, self.loss_high = inf, -inf
+        self.batch = 0
 
     def open(self):
         """Make the ring: at the first sign that this process trains, so that tools and workers have none."""
@@ -72,7 +122,7 @@ class Beat:
         self.words[3] = clock()  # W_ACTIVITY
 
     def step(self, loss, lr, grad_norm, batch, flags, n=1):
-        """Close a step (or `n` that ran as one): its slot is written and a new account begins."""
+        """Close a step, or `n` that ran as one."""
         now = clock()
         spent = self.spent
         spent[self.phase] += now - self.since
@@ -83,57 +133,89 @@ class Beat:
         words[1] = 1
         words[2] = now
         words[4] = steps  # W_STEP
-        # what passed before the first step is the start's, and no part of any step
-        _, other, data, forward, backward, optimizer, validation, checkpoint, compiling = spent
-        self.put(
-            _pack(
-                self.seq,
-                now,
-                steps,
-                1,
-                flags,
-                self.epoch,
-                other,
-                data,
-                forward,
-                backward,
-                optimizer,
-                validation,
-                checkpoint,
-                compiling,
-                loss,
-                lr,
-                grad_norm,
-                batch,
-            )
-        )
+        # what passed before the first step, and what lay between two of them, is no part of a step
+        took = now - self.ended - spent[6] - spent[7] - spent[8] - spent[0]
+        self.ended = now
+        self.n += n
+        self.time += took
+        if took < self.low:
+            self.low = took
+        if took > self.high:
+            self.high = took
+        if flags:
+            self.flags |= flags
+            if flags & 1:  # F_LOSS_KNOWN
+                if loss - loss == 0.0:  # neither infinite nor NaN
+                    self.loss = loss
+                    if loss < self.loss_low:
+                        self.loss_low = loss
+                    if loss > self.loss_high:
+                        self.loss_high = loss
+                elif not self.bad_loss:
+                    self.bad_loss = steps
+            if flags & 2:  # F_GRAD_KNOWN
+                self.grad_norm = grad_norm
+        sums = self.sums
+        if not self.skimmed:
+            self.full += n
+            self.full_time += took
+            sums[2] += spent[2]
+            sums[3] += spent[3]
+            sums[4] += spent[4]
+            sums[5] += spent[5]
+            self.skims = _OF - 1 if took < _SHORT else 0
+        if spent[6] or spent[7] or spent[8]:
+            sums[6] += spent[6]
+            sums[7] += spent[7]
+            sums[8] += spent[8]
+        spent[:] = _NONE
+        if self.skims:
+            self.skims -= 1
+            self.skim = _CALLS
+            self.skimmed = True
+        else:
+            self.skim = 0
+            self.skimmed = False
+        if now >= self.write_at:
+            self.lr = lr
+            self.batch = batch
+            self.write(now)
+
+    def write(self, now):
+        """Write the window's slot and begin a new one."""
+        self.write_at = now + _WINDOW
+        sums = self.sums
+        # fmt: off
+        self.put(_pack(
+            self.seq, now, self.steps, f.STEP, self.flags, self.epoch,
+            self.n, self.batch, self.time, self.low, self.high, self.full, self.full_time,
+            sums[2], sums[3], sums[4], sums[5], sums[6], sums[7], sums[8], self.bad_loss,
+            self.loss, self.loss_low, self.loss_high, self.lr, self.grad_norm,
+        ))
+        # fmt: on
         self.seq += 1
-        spent[:] = _EMPTY
+        self._new_window()
+
+    def flush(self):
+        """At the end of the process: what the last window holds."""
+        if self.n:
+            self.write(clock())
 
     def late(self, step, loss=None, grad_norm=None):
         """A reading that came back from the device after its step was closed."""
         flags = (f.F_LOSS_KNOWN if loss is not None else 0) | (f.F_GRAD_KNOWN if grad_norm is not None else 0)
-        self.put(
-            _pack(
-                self.seq,
-                clock(),
-                step,
-                f.LATE,
-                flags,
-                self.epoch,
-                *([0] * 8),
-                nan if loss is None else loss,
-                nan,
-                nan if grad_norm is None else grad_norm,
-                0,
-            )
-        )
+        value = nan if loss is None else loss
+        bad = step if loss is not None and loss - loss != 0.0 else 0
+        norm = nan if grad_norm is None else grad_norm
+        head = (self.seq, clock(), step, f.LATE, flags, self.epoch, 0, 0)
+        self.put(_pack(*head, *([0] * 12), bad, value, value, value, nan, norm))
         self.seq += 1
 
     def device(self, allocated=0, reserved=0, peak=0, driver=0, retries=0, ooms=0, index=0):
         """The framework's own memory figures."""
-        figures = (allocated, reserved, peak, driver, retries, ooms, index, 0)
-        self.put(_pack(self.seq, clock(), self.steps, f.DEVICE, 0, self.epoch, *figures, nan, nan, nan, 0))
+        head = (self.seq, clock(), self.steps, f.DEVICE, 0, self.epoch, index, 0)
+        figures = (allocated, reserved, peak, driver, retries, ooms)
+        self.put(_pack(*head, *figures, *([0] * 7), nan, nan, nan, nan, nan))
         self.seq += 1
 
     def new_epoch(self, epoch):
@@ -151,6 +233,3 @@ class Beat:
 
 def _nowhere(_body):
     pass
-
-
-_EMPTY = [0] * len(f.PHASES)

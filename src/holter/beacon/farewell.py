@@ -49,10 +49,13 @@ class Farewell:
         self.say = say
         self.guard = guard
         self.pid = os.getpid()
+        self.last_acts = []
 
     def at_exit(self):
         if os.getpid() != self.pid:
             return
+        for act in self.last_acts:
+            act()
         fields = uncaught()
         if fields is not None:
             self.say("exception", main=True, **fields)

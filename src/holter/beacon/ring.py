@@ -8,6 +8,9 @@ from zlib import crc32
 from ..record import ring_format as f
 
 
+_WRITTEN = f.BODY.size + f.CRC.size
+
+
 class Ring:
     """A mapped file whose every byte is reserved beforehand: a full disk can never turn a store into a SIGBUS."""
 
@@ -35,6 +38,6 @@ class Ring:
         """Write one packed slot (all but its checksum); the header's count moves last."""
         n = self.head
         at = f.HEADER + (n % f.CAPACITY) * f.SLOT
-        self.map[at : at + f.SLOT] = body + f.CRC.pack(crc32(body))
+        self.map[at : at + _WRITTEN] = body + f.CRC.pack(crc32(body))
         self.head = n + 1
         self.words[f.W_HEAD] = n + 1

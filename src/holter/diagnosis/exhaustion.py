@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import median
 
 from holter.diagnosis.examined import once
 from holter.diagnosis.exits import exit_of
 from holter.diagnosis.frames import Frame
-from holter.diagnosis.memory import MemoryCurve, Points, device_curve, memory_curve
+from holter.diagnosis.growth import during_steps, flat_level, grew, steady_rise
+from holter.diagnosis.memory import MemoryCurve, device_curve, memory_curve
 from holter.diagnosis.oom import oom_evidence, oom_kill_of, tree_evidence
 from holter.diagnosis.progress import Progress, progress_of
 from holter.diagnosis.raised import culprit_frame, message_of, raised_in
@@ -98,7 +96,9 @@ def shape_of(
     reached = _reached(curve)
     want = f"one allocation asked for {size(asked)}; " if asked else ""
     if steps == 0 and progress.phase not in ("forward", "backward", "optimizer"):
-        steady = _steady(curve.points) if curve is not None and progress.pid is None else None
+        # Without an adapter there may well be steps that nobody saw.
+        seen = any(event.get("state") == "on" for event in record.events_of("adapter"))
+        steady = steady_rise(curve.points) if curve is not None and not seen else None
         if steady is not None:
             return "leak", False, f"memory grew steadily by {size(steady)} over the run, {reached}"
         made = any(event.get("what") == "model" for event in record.events_of("made"))
@@ -108,23 +108,23 @@ def shape_of(
             bool(asked and curve and curve.limit and asked > curve.limit),
             f"{want}before the first step {reached}",
         )
-    if steps <= FIRST_STEPS:
+    during = during_steps(curve, progress)
+    if steps <= FIRST_STEPS or 0 < len(during) < 3:
         when = f"in step {steps + 1}" if steps else "in the first step"
-        return "batch", steps > 0 or bool(asked), f"{want}{when} {reached}"
-    during = _during(curve, progress)
-    rise = _steady(during)
+        return "batch", steps <= FIRST_STEPS and (steps > 0 or bool(asked)), f"{want}{when} {reached}"
+    rise = steady_rise(during)
     if rise is not None and curve is not None:
         each, near = rise / steps, curve.nearness >= 0.8 or on_device
-        grew = f"memory grew steadily by {size(each)} per step since the first steps, {size(rise)} in all"
-        return "leak", near and each > 0, f"{grew}; {reached}"
-    flat = _flat(during, curve)
+        rate = f"memory grew steadily by {size(each)} per step since the first steps, {size(rise)} in all"
+        return "leak", near and each > 0, f"{rate}; {reached}"
+    flat = flat_level(during, curve)
     if flat is not None:
         return (
             "spike",
             steps > 20,
             f"{want}memory had been steady at {size(flat)} for {count(steps)} steps, then {reached}",
         )
-    if len(during) >= 8 and _grew(during):
+    if len(during) >= 8 and grew(during):
         return "leak", False, f"{want}memory rose over {count(steps)} steps, unevenly, {reached}"
     return "spike", False, f"{want}after {count(steps)} good steps {reached}"
 
@@ -136,51 +136,3 @@ def _reached(curve: MemoryCurve | None) -> str:
         return f"it was last read at {size(curve.last)}"
     part = share(curve.peak / curve.limit)
     return f"it reached {size(curve.peak)}, {part} of {curve.limit_words} of {size(curve.limit)}"
-
-
-def _during(curve: MemoryCurve | None, progress: Progress) -> Points:
-    if curve is None or progress.first_step_m is None:
-        return curve.points if curve is not None else ()
-    begin, last = progress.first_step_m, curve.points[-1][0]
-    # The first steps fill caches and allocate what is then reused: their growth is no leak.
-    begin += 0.1 * max(0.0, last - begin)
-    return tuple(point for point in curve.points if point[0] >= begin)
-
-
-def _quarters(points: Points) -> list[float]:
-    begin, span = points[0][0], points[-1][0] - points[0][0]
-    parts: list[list[float]] = [[], [], [], []]
-    for m, value in points:
-        parts[min(3, int(4 * (m - begin) / span)) if span > 0 else 0].append(value)
-    return [median(part) for part in parts if part]
-
-
-def _steady(points: Sequence[tuple[float, float]]) -> float | None:
-    """Give the rise of a curve that grows all along, or None for any other shape."""
-    if len(points) < 8:
-        return None
-    middle = _quarters(tuple(points))
-    low, high = points[0][1], max(value for _, value in points)
-    if len(middle) < 4 or high <= 0 or high - low < 0.2 * high:
-        return None
-    rises = [b - a for a, b in pairwise(middle)]
-    total = middle[-1] - middle[0]
-    # Each third of the way carries its share: a jump or a plateau is something else.
-    return high - low if total > 0 and all(0.15 * total < rise < 0.6 * total for rise in rises) else None
-
-
-def _flat(points: Points, curve: MemoryCurve | None) -> float | None:
-    """Give the level of a curve that was flat until its last moment."""
-    if curve is None or len(points) < 8:
-        return None
-    body = [value for _, value in points[: max(6, int(len(points) * 0.9))]]
-    level = median(body)
-    spread = max(body) - min(body)
-    # Without a limit to measure against, flat means flat against its own size.
-    scale = max(level, (curve.limit or 0.0) - level)
-    return level if spread < 0.15 * scale and level < 0.9 * (curve.limit or float("inf")) else None
-
-
-def _grew(points: Points) -> bool:
-    middle = _quarters(points)
-    return len(middle) > 1 and middle[-1] > 1.2 * middle[0] and middle[-1] >= max(middle)

@@ -85,6 +85,8 @@ def _through_shell(record: RecordLike, found: Exit) -> Exit:
     if found.signal is not None or not found.code:
         return found
     death = child_death(record)
+    if under_timeout(record) and found.code == 124:
+        return Exit(found.code, "SIGTERM", True, None, found.m, found.t)
     if death is not None:
         return Exit(found.code, death[0], True, death[1], found.m, found.t)
     # 128+N is a shell's word for a signal, unless the user's own code chose that number.

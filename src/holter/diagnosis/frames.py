@@ -16,6 +16,9 @@ _INSTALLED = re.compile(
     r"^<attrs generated|^<eval_with_key>|/Python\.framework/|/holter/beacon/|^[A-Za-z]:/.*/Lib/[a-z_]+(\.py|/)"
 )
 
+# Python source, a notebook's cell or a script without an ending; libraries and C files are none of these.
+_SOURCE = re.compile(r"\.(?:pyw?|ipynb)$|^<(?:stdin|string|ipython|cell)|/ipykernel_|/(?!bin/)[^/.]+/[^/.]+$")
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -26,6 +29,11 @@ class Frame:
     function: str = ""
     code: str = ""
     user: bool = False
+
+    @property
+    def name(self) -> str:
+        """Give the function's own name: newer Pythons and py-spy write its class before it."""
+        return self.function.rpartition(".")[2]
 
     @property
     def short(self) -> str:
@@ -43,7 +51,8 @@ def short_path(path: str) -> str:
 
 def is_user_file(path: str) -> bool:
     """Tell a user's file from one that was installed with Python or a package."""
-    return bool(path) and not _INSTALLED.search(path.replace("\\", "/"))
+    slashed = path.replace("\\", "/")
+    return bool(_SOURCE.search(slashed)) and not _INSTALLED.search(slashed)
 
 
 def frames_of(line: object, key: str = "frames") -> list[Frame]:

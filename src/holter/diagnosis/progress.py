@@ -98,10 +98,12 @@ def lasted(record: RecordLike) -> float | None:
     return last - start if start is not None and last >= start else None
 
 
-def place(record: RecordLike) -> str:
+def place(record: RecordLike, *, done: bool = False) -> str:
     """Say where the run was, as the end of a sentence: ', 12 min 4 s in, at epoch 7, step 812 of 9,380'."""
     found, took = progress_of(record), lasted(record)
-    words = f", {duration(took)} in" if took is not None else ""
+    words = ""
+    if took is not None:
+        words = f" in {duration(took)}" if done else f", {duration(took)} in"
     if found.epoch or found.step:
         at = [f"epoch {count(found.epoch)}"] if found.epoch else []
         if found.step:

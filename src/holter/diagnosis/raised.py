@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from holter.diagnosis.evidence import roles
@@ -11,6 +12,10 @@ from holter.diagnosis.frames import Frame, frames_of, last_user_frame
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.tracebacks import Raised, parse_tracebacks, printed_tracebacks
 
+_WORKER_LOST = re.compile(
+    r"DataLoader worker .{0,60}(?:is killed by signal|exited unexpectedly)|BrokenProcessPool|"
+    r"process pool was terminated abruptly"
+)
 # How long before the end an uncaught exception may lie and still be what ended the run: a launcher takes
 # up to half a minute to bring its other ranks down.
 _BEFORE_END = 90.0
@@ -72,3 +77,8 @@ def message_of(raised: Raised | None) -> str:
         words.append(f"{one.type}: {one.message}")
         one = one.cause
     return "\n".join(words)
+
+
+def lost_a_worker(raised: Raised | None) -> bool:
+    """Tell whether an exception only reports that a worker process of the trainer's is gone."""
+    return bool(_WORKER_LOST.search(message_of(raised)))

@@ -12,8 +12,8 @@ import struct
 MAGIC = b"HOLTRING"
 VERSION = 1
 HEADER = 4096
-SLOT = 128
-CAPACITY = 4096
+SLOT = 192
+CAPACITY = 2048
 SIZE = HEADER + SLOT * CAPACITY
 
 # magic, version, slot size, capacity, pid, start of the process on the monotonic clock (ns), crc of what precedes
@@ -50,16 +50,20 @@ START, OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER, VALIDATION, CHECKPOINT, COMPIL
 
 # Kinds of slots.
 STEP = 1
-LATE = 2  # a loss or a norm that came back from the device after its step's slot was written
-DEVICE = 3  # the framework's memory figures
+LATE = 2
+DEVICE = 3
 
-# seq, t (ns), step, kind, flags, epoch, then by kind:
-#   STEP and LATE: eight durations (ns) in the order of PHASES, START left out; loss, lr, grad_norm; batch size
-#   DEVICE: allocated, reserved, peak, driver, retries, ooms, index, 0; three unused; 0
-BODY = struct.Struct("<QQQHHI8Q3dI")
+# seq, t (ns), step, kind, flags, epoch, count, batch; 13 whole numbers; 5 floats. By kind:
+#   STEP: the steps since the last such slot, `count` of them, `step` the last. Their time (ns) in all, the shortest, the
+#         longest; how many were split into phases and the time of those; of those data, forward, backward, optimizer;
+#         of all validation, checkpoint, compile; the first step with a non-finite loss, or 0. Loss: last, lowest,
+#         highest; learning rate; gradient norm.
+#   LATE: one loss or norm that came back from the device after its step's slot was written
+#   DEVICE: count is the device's index; allocated, reserved, peak, driver, retries, ooms
+BODY = struct.Struct("<QQQHHIII13Q5d")
 CRC = struct.Struct("<I")
-CRC_AT = SLOT - CRC.size
-assert BODY.size <= CRC_AT
+CRC_AT = BODY.size
+assert BODY.size + CRC.size <= SLOT
 
 F_LOSS_KNOWN = 1  # the loss is a reading; without it the field is empty, whatever it holds
 F_GRAD_KNOWN = 2

@@ -13,7 +13,7 @@ from holter.record import ring_format as f
 
 @dataclass(frozen=True)
 class Slot:
-    """One slot whose checksum holds."""
+    """One slot whose checksum holds; what its numbers mean is in ring_format."""
 
     seq: int
     time: float
@@ -21,16 +21,14 @@ class Slot:
     kind: int
     flags: int
     epoch: int
+    count: int
+    batch: int
     figures: tuple[int, ...]
     loss: float
+    loss_low: float
+    loss_high: float
     lr: float
     grad_norm: float
-    batch: int
-
-    @property
-    def took(self) -> float:
-        """The step's own duration in seconds: validation, checkpoints and compilation between steps left out."""
-        return sum(self.figures[:5]) * 1e-9
 
 
 class NotARing(ValueError):
@@ -81,7 +79,6 @@ class RingView:
             (crc,) = f.CRC.unpack_from(raw, f.CRC_AT)
             if crc != crc32(raw[: f.BODY.size]):
                 continue
-            number, time, step, kind, flags, epoch, *rest = f.BODY.unpack_from(raw)
+            number, time, step, kind, flags, epoch, count, batch, *rest = f.BODY.unpack_from(raw)
             if number == seq:
-                figures, (loss, lr, grad_norm, batch) = tuple(rest[:8]), rest[8:]
-                yield Slot(seq, time * 1e-9, step, kind, flags, epoch, figures, loss, lr, grad_norm, batch)
+                yield Slot(seq, time * 1e-9, step, kind, flags, epoch, count, batch, tuple(rest[:13]), *rest[13:])

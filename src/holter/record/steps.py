@@ -9,7 +9,8 @@ from typing import Any
 from holter.record import ring_format as f
 from holter.record.ring_reader import Slot
 
-_PARTS = ("other", "data", "forward", "backward", "optimizer")
+_SPLIT = ("data", "forward", "backward", "optimizer")
+_PARTS = ("other", *_SPLIT)
 _BETWEEN = ("validation", "checkpoint", "compile")
 
 
@@ -31,11 +32,16 @@ def window(pid: int, slots: Iterable[Slot], offset: float) -> dict[str, Any] | N
 
 
 def _single(pid: int, slot: Slot, offset: float) -> dict[str, Any]:
-    took = slot.took
-    line: dict[str, Any] = {"k": "steps", "t": slot.time + offset, "m": slot.time, "pid": pid}
-    line |= {"n": 1, "first": slot.step, "last": slot.step, "sum": took, "min": took, "max": took}
-    line |= {name: ns * 1e-9 for name, ns in zip(_PARTS, slot.figures, strict=False)}
-    line |= {name: ns * 1e-9 for name, ns in zip(_BETWEEN, slot.figures[5:], strict=False) if ns}
+    time, low, high, full, full_time, *parts = slot.figures[:9]
+    line: dict[str, Any] = {"k": "steps", "t": slot.time + offset, "m": slot.time, "pid": pid, "n": slot.count}
+    line |= {"first": slot.step - slot.count + 1, "last": slot.step}
+    line |= {"sum": time * 1e-9, "min": low * 1e-9, "max": high * 1e-9}
+    # Of short steps only some were split into phases: what they spent stands for all.
+    scale = time / full_time * 1e-9 if full and full_time else 0.0
+    if scale:
+        split = {name: ns * scale for name, ns in zip(_SPLIT, parts, strict=True)}
+        line |= {"other": max(0.0, line["sum"] - sum(split.values())), **split}
+    line |= {name: ns * 1e-9 for name, ns in zip(_BETWEEN, slot.figures[9:12], strict=True) if ns}
     line |= {"epoch": slot.epoch, "batch": slot.batch, "seq": slot.seq}
     if math.isfinite(slot.lr):
         line["lr"] = slot.lr
@@ -47,9 +53,9 @@ def _readings(slot: Slot) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if slot.flags & f.F_LOSS_KNOWN:
         if math.isfinite(slot.loss):
-            found["loss"] = {"first": slot.loss, "last": slot.loss, "min": slot.loss, "max": slot.loss}
-        else:
-            found["bad_loss"] = slot.step
+            found["loss"] = {"last": slot.loss, "min": slot.loss_low, "max": slot.loss_high}
+        if slot.figures[12]:
+            found["bad_loss"] = slot.figures[12]
     if slot.flags & f.F_GRAD_KNOWN:
         if math.isfinite(slot.grad_norm):
             found["grad_norm"] = slot.grad_norm
@@ -63,7 +69,6 @@ def _merged_readings(early: dict[str, Any], late: dict[str, Any]) -> dict[str, A
     a, b = early.get("loss"), late.get("loss")
     if a and b:
         found["loss"] = {
-            "first": a["first"],
             "last": b["last"],
             "min": min(a["min"], b["min"]),
             "max": max(a["max"], b["max"]),
@@ -95,16 +100,11 @@ def merge(early: dict[str, Any], late: dict[str, Any]) -> dict[str, Any]:
 
 def devices(pid: int, slots: Iterable[Slot], offset: float) -> list[dict[str, Any]]:
     """The last `device` line of each device among the slots."""
-    names = ("allocated", "reserved", "peak", "driver", "retries", "ooms", "device")
+    names = ("allocated", "reserved", "peak", "driver", "retries", "ooms")
     latest: dict[int, dict[str, Any]] = {}
     for slot in slots:
         if slot.kind == f.DEVICE:
             fields = dict(zip(names, slot.figures, strict=False))
-            latest[slot.figures[6]] = {
-                "k": "device",
-                "t": slot.time + offset,
-                "m": slot.time,
-                "pid": pid,
-                **fields,
-            }
+            head = {"k": "device", "t": slot.time + offset, "m": slot.time, "pid": pid, "device": slot.count}
+            latest[slot.count] = {**head, **fields}
     return list(latest.values())

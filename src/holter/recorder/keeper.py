@@ -79,8 +79,9 @@ class Keeper:
         for thread in threads:
             thread.join()
         self._reap_the_rest()
-        if self.order.guest_dir is not None and self.order.folder is not None and not self._recorder_lives():
-            gather(self.order.guest_dir, self.order.folder)
+        self._await_recorder()
+        if self.order.guest_dir is not None and self.order.folder is not None:
+            gather(self.order.guest_dir, self.order.folder)  # finds nothing when the recorder has done it
 
     # --- starting -----------------------------------------------------------------------------------------
 
@@ -215,12 +216,13 @@ class Keeper:
         except OSError:
             pass
 
-    def _recorder_lives(self) -> bool:
+    def _await_recorder(self) -> None:
+        """Until the recorder has closed its end: it is done, or it is dead."""
         try:
-            self.link.sendall(lines.dump({"k": "bye", "t": time.time(), "m": time.monotonic()}))
-            return True
+            while self.link.recv(4096):
+                pass
         except OSError:
-            return False
+            pass
 
 
 def start(order: Order, streams: Streams) -> tuple[int, socket.socket]:

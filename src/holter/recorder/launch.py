@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,7 @@ class Launch:
             self.tell(f"the record could not be finished ({type(error).__name__}: {error})")
         if folder is not None:
             self._show(show, folder)
+        _part_from(link, keeper_pid)
         return EXIT_HUNG if outcome.hung and self.on_hang == "stop" else outcome.exit_code
 
     def _show(self, show: Callable[[Path], None], folder: Path) -> None:
@@ -131,6 +134,16 @@ class Launch:
 
     def _complain(self, text: str) -> None:
         print(f"holter: {text}", file=sys.stderr)
+
+
+def _part_from(link: socket.socket, keeper_pid: int) -> None:
+    """Let the keeper go; it stays only while something that the command left behind still writes."""
+    link.close()
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        if os.waitpid(keeper_pid, os.WNOHANG)[0]:
+            return
+        time.sleep(0.002)
 
 
 def _probe(folder: Path) -> Path:

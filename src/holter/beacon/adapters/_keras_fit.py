@@ -106,6 +106,8 @@ class Fits:
     def _describe_batch(self, source, *parts):
         loop = self.loop
         loop.batch = int(getattr(source, "batch_size", None) or 0)
+        if loop.batch and len(getattr(parts[0], "shape", ())):
+            loop.batch = min(loop.batch, int(parts[0].shape[0]))
         shapes = [
             [[loop.batch or None, *part.shape[1:]], str(getattr(part.dtype, "name", part.dtype))]
             for part in parts

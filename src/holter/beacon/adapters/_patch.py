@@ -4,6 +4,9 @@ import functools
 import inspect
 import sys
 
+from ..census import site_of
+from ..user_frame import is_user_file, user_frame
+
 
 def owner_of(cls, name):
     """The class along the method resolution order that defines `name` itself."""
@@ -28,6 +31,21 @@ def read_locals(frame, *names):
     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         held.clear()  # a copy, which would stay with the frame and hold on to all that it names
     return values
+
+
+def maker_of(thing, depth):
+    """The user's line that made `thing`: not a line of its own `__init__`, but the one that called its class."""
+    frame = user_frame(depth + 1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name != "__init__" or not code.co_argcount:
+            break
+        if read_locals(frame, code.co_varnames[0])[0] is not thing:
+            break
+        frame = frame.f_back
+        while frame is not None and not is_user_file(frame.f_code.co_filename):
+            frame = frame.f_back
+    return site_of(frame)
 
 
 def timed(holder, name, beat, phase, mine=None):

@@ -24,7 +24,6 @@ class Device:
         self.beat = beat
         self.guard = guard
         self.next_loss = 0.0
-        self.next_norm = monotonic() + 2.0
         self.free = []
         self.late = []
         self.used_cuda = False
@@ -72,18 +71,11 @@ class Device:
 
     # --- gradient norms -----------------------------------------------------------------------------------
 
-    def norm_due(self):
-        return self.beat.since * 1e-9 >= self.next_norm
-
-    def norm_seen(self):
-        """The script has computed one itself: ours is not needed for a while."""
-        self.next_norm = self.beat.since * 1e-9 + _NORM_EVERY
-
     def norm(self, optimizer, step, adapter):
         """The norm of all gradients, rarely, and no more than a thousandth of the run's time."""
         torch = self.torch
         begun = monotonic()
-        self.next_norm = begun + _NORM_EVERY
+        adapter.next_norm = int((begun + _NORM_EVERY) * 1e9)
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if not gradients or any(g.is_sparse or g.device != gradients[0].device for g in gradients):
             return
@@ -100,7 +92,7 @@ class Device:
         else:
             self._send(total, step, "norm")
         cost = monotonic() - begun
-        self.next_norm = begun + max(_NORM_EVERY, cost * _NORM_SHARE)
+        adapter.next_norm = int((begun + max(_NORM_EVERY, cost * _NORM_SHARE)) * 1e9)
 
     # --- memory -------------------------------------------------------------------------------------------
 

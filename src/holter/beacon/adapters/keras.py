@@ -17,7 +17,6 @@ from math import nan
 from threading import get_ident
 
 from ...record import ring_format as f
-from ..census import site_of
 from ..user_frame import user_frame
 from . import _patch
 from ._keras_fit import Fits
@@ -49,6 +48,7 @@ class _Adapter:
         self.keras = keras
         self.loop = loop_of(guest)
         self.newborn = []
+        self.is_eager = _eagerness(keras.backend.backend())
         self.loop.at_begin.append(self.count_models)
         self.loop.rarely.append(self.read_learning_rate)
 
@@ -118,13 +118,13 @@ class _Adapter:
         owner = _patch.owner_of(self.keras.optimizers.Optimizer, "apply")
         inner = owner.apply
         loop, beat, enter, guard = self.loop, self.loop.beat, self.loop.beat.enter, self.loop.guard
-        is_eager = _eagerness(self.keras.backend.backend())
+        is_eager = self.is_eager
 
         def born(optimizer):
             loop.optimizers += 1
             if beat.phase == f.CHECKPOINT:
                 return  # saving a model makes some for a moment
-            self.guest.census.born("optimizer", optimizer, site_of(user_frame(2)))
+            self.guest.census.born("optimizer", optimizer, _patch.maker_of(optimizer, 2))
 
         _patch.after(_patch.owner_of(owner, "__init__"), "__init__", born, guard)
         if is_eager is None:
@@ -165,7 +165,7 @@ class _Adapter:
         optimizer = self.loop.optimizer() if self.loop.optimizer is not None else None
         rate = getattr(optimizer, "_learning_rate", None)
         value = getattr(rate, "_value", None)
-        if value is None or not self.loop.cpu_only or self.keras.backend.backend() != "tensorflow":
+        if value is None or not self.loop.cpu_only or self.is_eager is None or not self.is_eager():
             return
         self.loop.lr = float(value.numpy())
 
@@ -189,7 +189,7 @@ class _Adapter:
             frame = frame.f_back
         if not within_init:
             self.count_models()  # those before this one are complete
-        self.newborn.append((weakref.ref(model), site_of(user)))
+        self.newborn.append((weakref.ref(model), _patch.maker_of(model, 2)))
 
     def count_models(self):
         """Take the new models into the census, those left out that have become a part of another."""
@@ -206,14 +206,14 @@ class _Adapter:
         model_class = self.keras.Model
         inner = model_class.__call__
         loop, guard, beat = self.loop, self.loop.guard, self.loop.beat
-        symbolic = self.keras.KerasTensor
+        is_eager = self.is_eager or (lambda: True)
 
         @functools.wraps(inner)
         def __call__(model, *args, **kwargs):  # noqa: N807
-            # START, OTHER and VALIDATION; within a batch, a tape or a trace there are better signs
+            # within a batch, a tape or a trace there are better signs
             if not loop.busy and not loop.tracing and beat.phase != 3 and get_ident() == loop.thread:
                 try:
-                    if not (args and args[0].__class__ is symbolic):
+                    if is_eager() and args and args[0].__class__.__name__ != "KerasTensor":
                         loop.sign()
                 except Exception as error:
                     guard.caught("Model.__call__", error)

@@ -13,6 +13,7 @@ All of them keep the module of what they wrap, by which AutoGraph knows that the
 """
 
 import functools
+import os
 import sys
 import weakref
 from threading import get_ident
@@ -26,6 +27,7 @@ from ._loop_plan import LoopPlan
 from ._tf_traces import Traces
 
 WAITS_FOR = ("tensorflow",)
+_BETWEEN = ("polymorphic_function.py", "deprecation.py", "tf_decorator.py")  # `tf.function` and what it makes
 
 
 def install(guest, tensorflow):
@@ -36,6 +38,7 @@ def install(guest, tensorflow):
     adapter = _Adapter(guest, tensorflow)
     _patch.each_guarded(
         guest.guard,
+        adapter.hide_own_frames,
         adapter.patch_devices,
         adapter.patch_functions,
         adapter.patch_traces,
@@ -63,6 +66,23 @@ class _Adapter:
         self.step_functions = {}  # id -> (weak reference, "apply" or "assign", what it counts as)
         self.waiting = 0  # calls of an assigning function that are not counted yet
         self.gpus = []
+
+    def hide_own_frames(self):
+        """Leave our lines out of the stacks that TensorFlow keeps for each operation and prints in its errors."""
+        tf_stack = _module("util.tf_stack")
+        folder = os.path.dirname(os.path.abspath(__file__))
+        ours = frozenset(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".py"))
+        tf_stack.EMPTY_SET = tf_stack.EMPTY_SET | ours
+        for stack in tf_stack._source_filter_stacks.values():
+            stack[0].update()
+        inner = tf_stack.SentinelFilter.__init__
+
+        @functools.wraps(inner)
+        def __init__(sentinel):  # noqa: N807
+            inner(sentinel)
+            sentinel.update()
+
+        tf_stack.SentinelFilter.__init__ = __init__
 
     # --- devices ------------------------------------------------------------------------------------------
 
@@ -169,8 +189,7 @@ class _Adapter:
 
     def _function_born(self, function):
         frame = sys._getframe(2)
-        here = frame.f_code.co_filename
-        while frame is not None and (frame.f_code.co_filename == here or "tf_decorator" in frame.f_code.co_filename):
+        while frame is not None and frame.f_code.co_filename.endswith(_BETWEEN):
             frame = frame.f_back
         if frame is not None and is_user_file(frame.f_code.co_filename):
             self.guest.census.born("function", function, site_of(frame))

@@ -55,7 +55,10 @@ class _Adapter:
         self.unscaled = None
         self.grad_norm = nan
         self.grad_known = 0
-        self.next_rare = 0.0
+        self.rate = nan
+        self.main_id = None
+        self.next_rare = 0
+        self.next_norm = self.beat.since + 2_000_000_000
         self.is_compiling = torch.compiler.is_compiling
         self.device = _torch_device.Device(torch, self.beat, self.guard)
         self.plan = guest.plan = _torch_plan.Plan(guest)
@@ -136,6 +139,9 @@ class _Adapter:
         def __call__(module, *args, **kwargs):  # noqa: N807
             if is_compiling():
                 return inner(module, *args, **kwargs)
+            if beat.skim:
+                beat.skim -= 1
+                return inner(module, *args, **kwargs)
             phase = beat.phase
             if phase == 3 or phase == 6:  # FORWARD: a part of a model that is timed already; VALIDATION
                 beat.alive()
@@ -175,6 +181,9 @@ class _Adapter:
 
         @functools.wraps(inner_next)
         def __next__(iterator):  # noqa: N807
+            if beat.skim:
+                beat.skim -= 1
+                return inner_next(iterator)
             phase = beat.phase
             if phase == 6:  # VALIDATION
                 beat.alive()
@@ -208,31 +217,41 @@ class _Adapter:
         def backward(tensor, *args, **kwargs):
             if is_compiling():
                 return inner(tensor, *args, **kwargs)
-            phase = beat.phase
-            enter(4)  # BACKWARD
-            try:
+            if beat.skim:
+                beat.skim -= 1
                 result = inner(tensor, *args, **kwargs)
-            finally:
-                # a backward pass means that training has resumed, whatever mode the model was left in
-                enter(1 if phase == 6 or phase == 0 else phase)
+            else:
+                phase = beat.phase
+                enter(4)  # BACKWARD
+                try:
+                    result = inner(tensor, *args, **kwargs)
+                finally:
+                    # a backward pass means that training has resumed, whatever mode the model was left in
+                    enter(1 if phase == 6 or phase == 0 else phase)
             try:
-                loss = tensor
-                if self.unscaled is not None:
-                    scaled, plain = self.unscaled
-                    loss = plain if scaled is tensor else tensor
-                    self.unscaled = None
-                if loss.is_cpu:
-                    if loss.numel() == 1:
-                        self.loss = loss.item()
-                        self.loss_known = 1
+                if tensor.is_cpu and self.unscaled is None:
+                    self.loss = tensor.item()
+                    self.loss_known = 1
                 else:
-                    self.loss_known = 0
-                    device.loss(loss, beat.steps + 1)
+                    self._loss_elsewhere(tensor)
             except Exception as error:
                 guard.caught("loss", error)
             return result
 
         tensor_class.backward = backward
+
+    def _loss_elsewhere(self, tensor):
+        """A loss that was scaled, or that lies on a device and comes back later."""
+        if self.unscaled is not None:
+            scaled, plain = self.unscaled
+            tensor = plain if scaled is tensor else tensor
+            self.unscaled = None
+        if tensor.is_cpu:
+            self.loss = tensor.item()
+            self.loss_known = 1
+        else:
+            self.loss_known = 0
+            self.device.loss(tensor, self.beat.steps + 1)
 
     def _patch_optimizers(self):
         from torch.optim.optimizer import (
@@ -244,11 +263,11 @@ class _Adapter:
         is_compiling = self.is_compiling
 
         def before(optimizer, _args, _kwargs):
-            if is_compiling():
+            if beat.skim or is_compiling():
                 return
             try:
                 beat.enter(5)  # OPTIMIZER
-                if self.device.norm_due():
+                if beat.since >= self.next_norm:
                     self.device.norm(optimizer, beat.steps + 1, self)
             except Exception as error:
                 guard.caught("before step", error)
@@ -257,40 +276,41 @@ class _Adapter:
             if is_compiling():
                 return
             try:
-                if optimizer is not self.main_optimizer():
-                    if self.main is not None:
-                        beat.enter(1)
-                        return
-                    self.main = weakref.ref(optimizer)
-                    self._learn(optimizer)
-                rate = optimizer.param_groups[0]["lr"]
-                if rate.__class__ is not float:
-                    rate = float(rate) if getattr(rate, "is_cpu", True) else nan
-                beat.step(self.loss, rate, self.grad_norm, self.batch, self.loss_known | self.grad_known)
+                if id(optimizer) != self.main_id and not self._counts(optimizer):
+                    return
+                beat.step(self.loss, self.rate, self.grad_norm, self.batch, self.loss_known | self.grad_known)
                 self.loss_known = self.grad_known = 0
-                self.grad_norm = nan
-                now = beat.since * 1e-9
-                if now >= self.next_rare:
-                    self._rare(now)
+                if beat.since >= self.next_rare:
+                    self._rare(optimizer, beat.since)
             except Exception as error:
                 guard.caught("after step", error)
 
         register_optimizer_step_pre_hook(before)
         register_optimizer_step_post_hook(after)
 
-    def main_optimizer(self):
-        return self.main() if self.main is not None else None
+    def _counts(self, optimizer):
+        """Whether this optimizer's steps are the run's: the first that stepped, until it is gone."""
+        if self.main is not None and self.main() is not None:
+            if not self.beat.skim:
+                self.beat.enter(f.OTHER)
+            return False
+        self.main = weakref.ref(optimizer)
+        self.main_id = id(optimizer)
+        self._learn(optimizer)
+        return True
 
-    def _rare(self, now):
+    def _rare(self, optimizer, now):
         """Once a second: what need not be known at every step."""
-        self.next_rare = now + 1.0
+        self.next_rare = now + 1_000_000_000
+        rate = optimizer.param_groups[0]["lr"]
+        self.rate = float(rate) if getattr(rate, "is_cpu", True) else nan  # one on a device is not read
         self.plan.stepped(self.beat)
         self.device.read()
         if self.newborn:
             self.count_models()
         self.guest.census.tell(monotonic())
         if self.main is not None and self.main() is None:
-            self.main = None  # the optimizer was dropped: the next one that steps counts
+            self.main_id = None  # the optimizer was dropped: the next one that steps counts
 
     def _patch_mode(self):
         module_class = self.torch.nn.Module
@@ -340,7 +360,7 @@ class _Adapter:
                 if norm.is_cpu:
                     adapter.grad_norm = norm.item()
                     adapter.grad_known = 2
-                    adapter.device.norm_seen()
+                    adapter.next_norm = adapter.beat.since + 10_000_000_000
             except Exception as error:
                 adapter.guard.caught("clip_grad_norm_", error)
             return norm

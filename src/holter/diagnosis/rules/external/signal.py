@@ -41,12 +41,14 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         counted = any(number(r, "oom_kill") is not None for key in ("cgroup", "vm") for _, r in record.samples(key))
         far = curve is not None and bool(curve.limit) and curve.nearness < 0.8
         grade = "supported" if name != "SIGKILL" or (counted and far) else "hypothesis"
-        claim = f"{name} came from outside the run; who sent it could not be seen"
+        claim = f"{name} was sent by a person or a program; which one could not be seen"
     if name == "SIGKILL" and curve is not None:
         claim += f"; {curve.against}, and the kernel counted no OOM kill in this run"
         evidence.append(Evidence("memory", curve.standing))
+    # SIGKILL can't be caught: what was not saved before it is lost.
+    save = "write checkpoints as it goes" if name == "SIGKILL" else f"catch {name} and write a checkpoint"
     cures = (
-        Cure("catch SIGTERM and write a checkpoint, then the next run goes on from it", "", "exact"),
         Cure("look for who may end processes here: a scheduler, a watchdog, earlyoom or systemd-oomd", "", "exact"),
+        Cure(f"{save}, then the next run goes on from it", "", "exact"),
     )
     return Finding(CAUSE, grade, claim, tuple(evidence), None, cures)

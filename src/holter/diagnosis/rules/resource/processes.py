@@ -63,7 +63,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
 
 
 def _in_fork(raised: Raised | None) -> bool:
-    return raised is not None and any(frame.function in _FORKS for frame in raised.root.frames[-6:])
+    return raised is not None and any(frame.name in _FORKS for frame in raised.root.frames[-6:])
 
 
 def _count(record: RecordLike) -> tuple[int | None, int | None]:

@@ -1,0 +1,87 @@
+"""What the beacon costs a PyTorch step: patches switched on and off within one process, step by step in blocks.
+
+Run under the beacon (bench/run.py does so). Prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.optim import optimizer as optimizer_module
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+torch.set_num_threads(1)
+BLOCK, BLOCKS = 250, 160
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 16), nn.Linear(16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(torch.relu(self.a(x)))
+
+
+def switches(net: nn.Module) -> list[tuple[object, str, object, object]]:
+    """Everything that a step passes through, with and without us."""
+    found = []
+    places = ((torch.Tensor, "backward"), (_BaseDataLoaderIter, "__next__"), (type(net), "__call__"))
+    for owner, name in places:
+        patched = owner.__dict__[name] if name in owner.__dict__ else getattr(owner, name)
+        plain = getattr(patched, "__wrapped__", None)
+        if plain is not None:
+            found.append((owner, name, patched, plain))
+    return found
+
+
+def main() -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    data = TensorDataset(torch.randn(BLOCK * 4, 8), torch.randn(BLOCK * 4, 1))
+    loader = DataLoader(data, batch_size=4)
+    patched = switches(net)
+    pre, post = optimizer_module._global_optimizer_pre_hooks, optimizer_module._global_optimizer_post_hooks
+    hooks = dict(pre), dict(post)
+
+    def switch(on: bool) -> None:
+        for owner, name, ours, plain in patched:
+            setattr(owner, name, ours if on else plain)
+        pre.clear()
+        post.clear()
+        if on:
+            pre.update(hooks[0])
+            post.update(hooks[1])
+
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for block in range(BLOCKS):
+        on = bool(block % 2)
+        switch(on)
+        begun = time.perf_counter()
+        for x, y in loader:
+            loss = nn.functional.mse_loss(net(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        times[on].append((time.perf_counter() - begun) / BLOCK)
+    paired = [a - b for a, b in zip(times[True], times[False], strict=True)]
+    print(
+        json.dumps(
+            {
+                "patches": len(patched) + len(hooks[0]) + len(hooks[1]),
+                "step_us": statistics.median(times[False]) * 1e6,
+                "beacon_us": statistics.median(paired) * 1e6,
+                "quartiles_us": [q * 1e6 for q in statistics.quantiles(paired, n=4)],
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
