@@ -15,10 +15,11 @@ from holter.record import ring_format as f
 INJECT = Path(f.__file__).resolve().parents[1] / "beacon" / "inject"
 
 
-class Step(NamedTuple):
-    """One slot of a step."""
+class Slot(NamedTuple):
+    """One slot: the steps since the one before, of which `step` is the last."""
 
     step: int
+    count: int
     epoch: int
     spent: dict[str, float]
     loss: float | None
@@ -34,7 +35,11 @@ class Run(NamedTuple):
     err: str
     events: list[dict[str, Any]]
     words: list[int] | None
-    steps: list[Step]
+    slots: list[Slot]
+
+    def slot(self, step: int) -> Slot:
+        """The slot that holds a step."""
+        return next(slot for slot in self.slots if slot.step >= step)
 
     def kind(self, kind: str) -> list[dict[str, Any]]:
         """The events of one kind, in order."""
@@ -53,26 +58,25 @@ def run(folder: Path, script: str, guest: bool = True, **environ: str) -> Run:
         env.update(HOLTER_GUESTS=str(guests), PYTHONPATH=str(INJECT))
     command = [sys.executable, "train.py"]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
-    events, words, steps = [], None, []
+    events, words, slots = [], None, []
     for file in sorted(guests.iterdir()):
         if file.suffix == ".jsonl":
             events += [json.loads(line) for line in file.read_text().splitlines()]
         elif file.suffix == ".ring":
-            words, steps = read_ring(file.read_bytes())
-    return Run(done.returncode, done.stdout, done.stderr, events, words, steps)
+            words, slots = read_ring(file.read_bytes())
+    return Run(done.returncode, done.stdout, done.stderr, events, words, slots)
 
 
-def read_ring(data: bytes) -> tuple[list[int], list[Step]]:
+def read_ring(data: bytes) -> tuple[list[int], list[Slot]]:
     """The header's words and the slots of steps, each with its checksum verified."""
     words = list(struct.unpack_from(f"<{f.WORDS}Q", data, f.WORDS_AT))
-    steps = []
+    slots = []
     for number in range(min(words[f.W_HEAD], f.CAPACITY)):
         at = f.HEADER + number * f.SLOT
-        body = data[at : at + f.BODY.size]
         assert f.CRC.unpack_from(data, at + f.CRC_AT)[0] == crc32(data[at : at + f.CRC_AT])
-        _seq, _t, step, kind, flags, epoch, *rest = f.BODY.unpack(body)
+        _seq, _t, step, kind, flags, epoch, count, batch, *rest = f.BODY.unpack_from(data, at)
         if kind == f.STEP:
-            spent = {name: ns * 1e-9 for name, ns in zip(f.PHASES[1:], rest[:8], strict=True)}
-            loss, lr, _norm, batch = rest[8:]
-            steps.append(Step(step, epoch, spent, loss if flags & f.F_LOSS_KNOWN else None, lr, batch))
-    return words, steps
+            spent = {name: ns * 1e-9 for name, ns in zip(f.PHASES[2:], rest[5:12], strict=True)}
+            loss, _low, _high, lr, _norm = rest[13:]
+            slots.append(Slot(step, count, epoch, spent, loss if flags & f.F_LOSS_KNOWN else None, lr, batch))
+    return words, slots

@@ -12,7 +12,7 @@ pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 LOOPS = """
-import keras, tensorflow as tf
+import keras, tensorflow as tf, time
 keras.utils.set_random_seed(7)
 x = tf.random.normal((64, 4))
 y = tf.reduce_sum(x, axis=1, keepdims=True)
@@ -24,6 +24,10 @@ def build():
 
 model, optimizer = build(), keras.optimizers.Adam(0.01)
 
+def show(loss):
+    print(repr(float(loss)))
+    time.sleep(0.025)  # longer than a slot of the ring: each step has its own
+
 def train(a, b):
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((model(a, training=True) - b) ** 2)
@@ -33,7 +37,7 @@ def train(a, b):
 
 for epoch in range(3):
     for a, b in data:
-        print(repr(float(train(a, b))))                       # 12 eager steps
+        show(train(a, b))                           # 12 eager steps
 
 del optimizer
 model, optimizer = build(), keras.optimizers.SGD(0.01)
@@ -47,9 +51,9 @@ def step(a, b):
 
 for epoch in range(2):
     for a, b in data:
-        print(repr(float(step(a, b)["loss"])))                # 8 traced steps
+        show(step(a, b)["loss"])                    # 8 traced steps
 for size in (3, 5):
-    print(repr(float(step(x[:size], y[:size])["loss"])))      # 2 more, each traced anew
+    show(step(x[:size], y[:size])["loss"])          # 2 more, each traced anew
 print(step.experimental_get_tracing_count())
 
 def generate():
@@ -143,22 +147,22 @@ def test_eager_and_traced_steps_count_once(loops: Run) -> None:
 
 def test_losses_are_the_tape_s_and_the_function_s(loops: Run) -> None:
     """The loss of each step is the tape's target, or `loss` of what a step function returned."""
-    assert losses(loops.out) == [step.loss for step in loops.steps]
+    assert losses(loops.out) == [slot.loss for slot in loops.slots]
 
 
 def test_phases_of_an_eager_step(loops: Run) -> None:
     """Data, forward, backward and optimizer are told apart, and tracing is no part of them."""
-    eager, traced = loops.steps[2].spent, loops.steps[12].spent
+    eager, traced = loops.slot(3).spent, loops.slot(13).spent
 
     assert min(eager[name] for name in ("data", "forward", "backward", "optimizer")) > 0
     assert eager["compile"] == 0
-    assert traced["compile"] > loops.steps[14].spent["forward"]
+    assert traced["compile"] > loops.slot(15).spent["forward"]
 
 
 def test_epochs_plan_and_batch(loops: Run) -> None:
     """A pass over a dataset is an epoch, and its length with the `range` around it is the plan."""
-    assert {16} == {step.batch for step in loops.steps[:20]}
-    assert [step.epoch for step in loops.steps[:12]] == [1] * 4 + [2] * 4 + [3] * 4
+    assert {16} == {slot.batch for slot in loops.slots[:20]}
+    assert [slot.epoch for slot in loops.slots[:12]] == [1] * 4 + [2] * 4 + [3] * 4
     assert {"steps": 12, "epochs": 3, "steps_per_epoch": 4}.items() <= loops.kind("plan")[1].items()
 
 

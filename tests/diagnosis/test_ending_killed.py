@@ -237,3 +237,17 @@ def test_cache_filled_cgroup_is_not_near_its_limit():
 
     assert causes(told) == ["external.signal"]
     assert "1.9 GB of 8.0 GB" in told.ending.claim or "2.0 GB of 8.0 GB" in told.ending.claim
+
+
+def test_signal_long_before_the_end_is_not_blamed():
+    """A SIGTERM that the script took five minutes ago does not explain its exit code now."""
+    record = ordinary_run(seconds=400).event("signal", 20, signal="SIGTERM", sender="bash", sender_pid=3)
+
+    assert ending_of(record.exit(400, 3)).kind == "exception"
+
+
+def test_signal_just_before_an_exit_code_is():
+    """A script that answers SIGTERM with an exit code of its own was ended by that SIGTERM."""
+    record = ordinary_run().event("signal", 58, signal="SIGTERM", sender="bash", sender_pid=3)
+
+    assert ending_of(record.exit(60, 3)).kind == "killed"

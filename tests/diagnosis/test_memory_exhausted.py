@@ -50,6 +50,20 @@ def test_caches_that_fill_at_first_are_no_leak():
     assert causes(told) == ["oversize.spike"]
 
 
+def test_one_jump_to_a_new_level_is_no_leak():
+    """Memory that doubles once, as when validation begins, and then stays is no growth."""
+    told = verdict(killed(lambda second: 2 * GB if second < 35 else 6 * GB))
+
+    assert [(f.cause, f.grade) for f in told.findings] == [("oversize.spike", "hypothesis")]
+
+
+def test_uneven_growth_is_a_hypothesis():
+    """Growth in bursts may be a leak, and is told as a guess."""
+    told = verdict(killed(lambda second: 1 * GB + (second >= 20) * 2 * GB + (second >= 50) * 4.5 * GB))
+
+    assert [(f.cause, f.grade) for f in told.findings] == [("leak.native", "hypothesis")]
+
+
 def test_first_steps_are_the_batch():
     """Memory gone within the first steps: the batch."""
     record = killed(lambda second: 2 * GB + second * GB, seconds=6, steps=False).steps(5, 2, n=2)

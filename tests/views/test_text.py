@@ -7,6 +7,7 @@ import re
 
 import pytest
 from build import GB, MB, TRAINER, exception, memory, ordinary_run, without_memory
+from test_rules import odd_record
 
 from holter.diagnosis.doctor import verdict
 from holter.diagnosis.exhibits import exhibits
@@ -163,3 +164,14 @@ def test_damage_is_told():
     record.damage.append("events.jsonl: 3 lines could not be read")
 
     assert "3 lines could not be read" in shown(record)
+
+
+def test_odd_records_are_shown_within_the_page():
+    """Whatever a damaged record holds, the page is printable and within its width."""
+    for seed in range(300):
+        record = odd_record(seed)
+
+        page = shown(record)
+
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", page), seed
+        assert verdict(record).healthy or max(map(len, page.splitlines())) <= 80, seed

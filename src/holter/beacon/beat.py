@@ -20,6 +20,7 @@ _SHORT = 20_000_000  # ns: steps below this are skimmed
 _OF = 8  # one short step in this many is split into phases
 _CALLS = 10  # calls of adapters that one skimmed step may take
 _NONE = [0] * len(f.PHASES)
+_PARTS = (2, 3, 4, 5, 6, 7, 8)
 
 
 class Beat:
@@ -48,8 +49,8 @@ class Beat:
         "seq",
         "since",
         "skim",
-        "skimmed",
         "skims",
+        "skipped",
         "spent",
         "steps",
         "sums",
@@ -71,15 +72,14 @@ class Beat:
         self.since = self.ended = clock()
         self.spent = list(_NONE)  # of the present step, by phase
         self.steps = self.epoch = self.seq = 0
-        self.skim = self.skims = 0
-        self.skimmed = False
+        self.skim = self.skims = self.skipped = 0
         self.write_at = 0
         self._new_window()
 
     def _new_window(self):
         self.n = self.time = self.high = self.full = self.full_time = self.flags = self.bad_loss = 0
         self.low = 1 << 62
-        self.sums = list(_NONE)  # of the window's full steps, by phase; the last three of all its steps
+        self.sums = list(_NONE)  # of the window's full steps, by phase; the last three of all of them
         self.loss = self.lr = self.grad_norm = nan
         self.loss_low, self.loss_high = inf, -inf
         self.batch = 0
@@ -123,59 +123,59 @@ class Beat:
 
     def step(self, loss, lr, grad_norm, batch, flags, n=1):
         """Close a step, or `n` that ran as one."""
+        self.steps = steps = self.steps + n
+        self.words[4] = steps  # W_STEP
+        if flags & 1:  # F_LOSS_KNOWN
+            self.flags |= 1
+            if loss - loss == 0.0:  # neither infinite nor NaN
+                self.loss = loss
+            elif not self.bad_loss:
+                self.bad_loss = steps
+        if self.skims:
+            self.skims -= 1
+            self.skipped += n
+            if self.skims:
+                self.skim = _CALLS
+            else:  # the next one is split into phases: its account begins here
+                self.skim = 0
+                self.spent[:6] = _NONE[:6]
+                self.phase = 1
+                self.since = clock()
+            return
         now = clock()
         spent = self.spent
         spent[self.phase] += now - self.since
         self.phase = 1  # OTHER
         self.since = now
-        self.steps = steps = self.steps + n
         words = self.words
         words[1] = 1
         words[2] = now
-        words[4] = steps  # W_STEP
         # what passed before the first step, and what lay between two of them, is no part of a step
-        took = now - self.ended - spent[6] - spent[7] - spent[8] - spent[0]
+        between = spent[6] + spent[7] + spent[8]
+        whole = now - self.ended - between - spent[0]
+        one = spent[1] + spent[2] + spent[3] + spent[4] + spent[5]
         self.ended = now
-        self.n += n
-        self.time += took
-        if took < self.low:
-            self.low = took
-        if took > self.high:
-            self.high = took
-        if flags:
-            self.flags |= flags
-            if flags & 1:  # F_LOSS_KNOWN
-                if loss - loss == 0.0:  # neither infinite nor NaN
-                    self.loss = loss
-                    if loss < self.loss_low:
-                        self.loss_low = loss
-                    if loss > self.loss_high:
-                        self.loss_high = loss
-                elif not self.bad_loss:
-                    self.bad_loss = steps
-            if flags & 2:  # F_GRAD_KNOWN
-                self.grad_norm = grad_norm
+        self.time += whole
+        self.n += n + self.skipped
+        self.full += n
+        self.full_time += one
+        usual = (whole - one) // self.skipped if self.skipped else one
+        self.low = min(self.low, one, usual)
+        self.high = max(self.high, one, usual)
+        self.skipped = 0
         sums = self.sums
-        if not self.skimmed:
-            self.full += n
-            self.full_time += took
-            sums[2] += spent[2]
-            sums[3] += spent[3]
-            sums[4] += spent[4]
-            sums[5] += spent[5]
-            self.skims = _OF - 1 if took < _SHORT else 0
-        if spent[6] or spent[7] or spent[8]:
-            sums[6] += spent[6]
-            sums[7] += spent[7]
-            sums[8] += spent[8]
+        for part in _PARTS:
+            sums[part] += spent[part]
         spent[:] = _NONE
-        if self.skims:
-            self.skims -= 1
+        if one < _SHORT:
+            self.skims = _OF - 1
             self.skim = _CALLS
-            self.skimmed = True
-        else:
-            self.skim = 0
-            self.skimmed = False
+        self.flags |= flags
+        if flags & 1 and loss - loss == 0.0:
+            self.loss_low = min(self.loss_low, loss)
+            self.loss_high = max(self.loss_high, loss)
+        if flags & 2:  # F_GRAD_KNOWN
+            self.grad_norm = grad_norm
         if now >= self.write_at:
             self.lr = lr
             self.batch = batch
@@ -198,8 +198,13 @@ class Beat:
 
     def flush(self):
         """At the end of the process: what the last window holds."""
-        if self.n:
-            self.write(clock())
+        if self.n or self.skipped:
+            now = clock()
+            self.n += self.skipped
+            self.time += max(0, now - self.ended) if self.skipped else 0
+            self.low = min(self.low, self.high) if self.n > self.skipped else 0
+            self.skipped = 0
+            self.write(now)
 
     def late(self, step, loss=None, grad_norm=None):
         """A reading that came back from the device after its step was closed."""

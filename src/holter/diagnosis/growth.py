@@ -57,4 +57,8 @@ def flat_level(points: Points, curve: MemoryCurve | None) -> float | None:
 def grew(points: Points) -> bool:
     """Tell whether a curve ended well above where it began, however unevenly."""
     middle = _quarters(points)
-    return len(middle) > 1 and middle[-1] > 1.2 * middle[0] and middle[-1] >= max(middle)
+    total = middle[-1] - middle[0]
+    if len(middle) < 3 or middle[-1] <= 1.2 * middle[0] or middle[-1] < max(middle):
+        return False
+    # One jump to a new level is no growth; two and more may be.
+    return sum(after - before > 0.1 * total for before, after in pairwise(middle)) > 1

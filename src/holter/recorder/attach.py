@@ -59,7 +59,7 @@ def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
             learned="the time that Holter watched",
             cpu=round(cpu, 4),
             same_place=bool(second),
-            code=_code(spot),
+            code=spot.get("code", ""),
             **{name: spot[name] for name in ("file", "line", "function") if name in spot},
             **waiting,
         )
@@ -110,8 +110,3 @@ def _rates(samples: list[dict[str, Any]]) -> tuple[float, float]:
 
     return (last["cpu_s"] - first["cpu_s"]) / span, (moved(last) - moved(first)) / span
 
-
-def _code(spot: dict[str, Any]) -> str:
-    import linecache
-
-    return linecache.getline(spot["file"], spot["line"]).strip()[:200] if spot else ""

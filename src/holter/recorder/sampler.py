@@ -56,7 +56,7 @@ class Sampler:
             if now + 0.02 < state.due and not (self.urgent and state.probe.urgent):
                 continue
             reading, because = self._read(state, tree, now)
-            if reading is not None:
+            if reading:  # an empty one: nothing to say this time
                 line[state.probe.name] = reading
             if because != state.missing:
                 state.missing = because

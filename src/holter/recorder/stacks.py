@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import re
 import shutil
@@ -93,7 +94,10 @@ def parse(text: str) -> list[dict[str, Any]]:
 
 
 def _frame(file: str, line: int, function: str) -> dict[str, Any]:
-    return {"file": file, "line": line, "function": function, "user": is_user(file)}
+    frame: dict[str, Any] = {"file": file, "line": line, "function": function, "user": is_user(file)}
+    if frame["user"]:
+        frame["code"] = linecache.getline(file, line).strip()[:200]
+    return frame
 
 
 def is_user(file: str) -> bool:

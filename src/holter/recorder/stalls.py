@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +92,7 @@ class Stalls:
 
     def _told(self, suspicion: Suspicion, threads: list[dict[str, Any]], now: float) -> None:
         spot = stacks.place_of(threads) or {}
-        code = linecache.getline(spot["file"], spot["line"]).strip()[:200] if spot else ""
+        code = spot.get("code", "")
         self.event(
             "stall",
             pid=suspicion.pid,

@@ -154,7 +154,11 @@ class Fits:
                 fit.steps = beat.steps
                 if fit.driven:
                     loop.busy = 1  # TRAINING
-                enter(3)  # FORWARD: Keras runs the whole step, often its data too, as one function
+                    loop.inside = 0
+                if beat.skim:
+                    beat.skim -= 1
+                else:
+                    enter(3)  # FORWARD: Keras runs the whole step, often its data too, as one function
             return result
 
         @functools.wraps(inner_end)
@@ -179,7 +183,7 @@ class Fits:
             except Exception as error:
                 guard.caught("on_train_batch_end", error)
             result = inner_end(callbacks, batch, logs)
-            if fit.driven:
+            if fit.driven and not beat.skim:
                 enter(2)  # DATA
             return result
 
@@ -226,11 +230,12 @@ class Fits:
         if not loop.beat.open_:
             loop.begin()
         self.evaluations.append((loop.beat.phase, loop.busy))
-        loop.busy = EVALUATING
+        loop.busy, loop.inside = EVALUATING, 0
         loop.beat.enter(f.VALIDATION)
 
     def _evaluation_goes_on(self, _callbacks, *_args):
         if self.loop.mine():
+            self.loop.inside = 0
             self.loop.sign()
 
     def _evaluation_ended(self, _callbacks, *_args):

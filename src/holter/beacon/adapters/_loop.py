@@ -4,18 +4,22 @@
 outermost counts it and sets `busy` or `depth`, so that those within only tell phases.
 """
 
+import sys
 import weakref
 from math import nan
 from threading import get_ident, main_thread
 from time import monotonic, monotonic_ns
 
-from ...record import ring_format as f
+from ..user_frame import is_user_file
 
 _BATCH_EVENTS = 50
 _TURNS = 5  # steps that others may take in a row before the one that counted is thought to be done
 _FREELY = 100  # events of one kind that are told as they come
 _AT_MOST = 600
 _PAUSE = 10.0
+
+_INSIDE = 16  # calls within one batch of Keras's own before it is asked whether there still is one
+_KERAS_LOOPS = frozenset(("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"))
 
 TRAINING, EVALUATING = 1, 2
 
@@ -45,13 +49,16 @@ class Loop:
         self.thread = main_thread().ident
         self.in_fit = 0
         self.busy = 0  # within a batch that Keras itself drives
+        self.inside = 0  # calls since that batch began
         self.depth = 0  # within a tf.function that was called from outside
         self.tracing = 0  # within the tracing of one
         self.applied = self.assigned = self.graded = 0  # what traces have held so far
         self.optimizers = 0  # optimizers made by this process
         self.applied_eagerly = False
         self.optimizer = None  # the one whose learning rate is read
-        self.main = None  # whose steps count, where several take turns
+        self.optimizer_id = None
+        self.main_id = None  # whose steps count, where several take turns
+        self._main = None
         self.others = 0
         self.cpu_only = False  # until it is known: a value on a device is never read
         self.eager_tensor = None
@@ -80,7 +87,8 @@ class Loop:
 
     def use(self, optimizer):
         """Note whose learning rate to read."""
-        if optimizer is not None and (self.optimizer is None or self.optimizer() is not optimizer):
+        if optimizer is not None and self.optimizer_id != id(optimizer):
+            self.optimizer_id = id(optimizer)
             self.optimizer = weakref.ref(optimizer)
 
     def begin(self):
@@ -90,28 +98,45 @@ class Loop:
         for act in self.at_begin:
             act()
 
+    def nested(self):
+        """Called within a batch of Keras's own: finds out when an exception has ended that without a word."""
+        self.inside += 1
+        if self.inside < _INSIDE:
+            return
+        self.inside = -1000
+        frame = sys._getframe(2)
+        while frame is not None:
+            if frame.f_code.co_name in _KERAS_LOOPS and not is_user_file(frame.f_code.co_filename):
+                return
+            frame = frame.f_back
+        self.busy = self.in_fit = 0
+
     def counts(self, thing):
         """For how many steps this one of an optimizer or function counts.
 
         Where several take turns, as in a GAN, it is the first that counts. One that goes on alone has taken over, and
         what it had done before that was seen counts too.
         """
-        main = self.main
-        if main.__class__ is weakref.ref:
-            main = main()
+        if id(thing) == self.main_id:
+            self.others = 0
+            return 1
         n = 1
-        if main is not thing:
-            if main is not None:
-                self.others += 1
-                if self.others <= _TURNS:
-                    return 0
-                n = self.others
-            try:
-                self.main = weakref.ref(thing)
-            except TypeError:
-                self.main = thing
+        if self.main_id is not None:
+            self.others += 1
+            if self.others <= _TURNS:
+                return 0
+            n = self.others
         self.others = 0
+        self.main_id = id(thing)
+        try:
+            self._main = weakref.ref(thing, self._main_died)
+        except TypeError:
+            self._main = thing
         return n
+
+    def _main_died(self, reference):
+        if reference is self._main:
+            self.main_id = None
 
     def step(self, n=1):
         """Close a step with what is known of it."""
@@ -123,7 +148,6 @@ class Loop:
             act()
         beat.step(self.loss, self.lr, nan, self.batch, self.loss_known, n)
         self.loss_known = 0
-        self.lr = nan
         if beat.since >= self.next_rare:
             self._rare(beat.since)
 
@@ -149,26 +173,22 @@ class Loop:
                 self.guard.caught(act.__name__, error)
         self.guest.census.tell(monotonic())
 
-    def number(self, value):
-        """A value as a float where reading it makes no device wait, else None."""
-        cls = value.__class__
-        if cls is float:
-            return value
-        if cls is self.eager_tensor:
-            return float(value) if self.cpu_only and value._rank() == 0 and value.dtype.is_floating else None
-        if cls.__module__ == "numpy":
-            return float(value) if value.ndim == 0 else None
-        if getattr(value, "is_cpu", None) is True:
-            return value.item() if value.numel() == 1 else None
-        return None
-
     def saw_loss(self, value):
+        """Take a loss where reading it makes no device wait."""
+        if value.__class__ is self.eager_tensor and self.cpu_only:
+            if value._rank() == 0:
+                self.loss = float(value)
+                self.loss_known = 1  # F_LOSS_KNOWN
+            return
         if not self.beat.open_:
-            self.begin()  # which also finds out whether the value may be read
-        number = self.number(value)
+            self.begin()  # which also finds out whether values may be read
+            if self.cpu_only:
+                self.saw_loss(value)
+                return
+        number = _number(value)
         if number is not None:
             self.loss = number
-            self.loss_known = f.F_LOSS_KNOWN
+            self.loss_known = 1
 
     def saw_batch(self, element):
         """The batch size from the first tensor of an element; its shapes are told when they change."""
@@ -200,3 +220,14 @@ class Loop:
         if count < _FREELY or (count < _AT_MOST and now - last >= _PAUSE):
             self._told[kind] = (count + 1, now)
             self.guest.say(kind, **fields)
+
+
+def _number(value):
+    """A float of what lies in the host's memory already, else None."""
+    if value.__class__ is float:
+        return value
+    if value.__class__.__module__ == "numpy":
+        return float(value) if value.ndim == 0 else None
+    if getattr(value, "is_cpu", None) is True:  # PyTorch, beneath Keras
+        return value.item() if value.numel() == 1 else None
+    return None

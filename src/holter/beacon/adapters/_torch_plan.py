@@ -5,6 +5,7 @@ import linecache
 import sys
 from math import prod
 
+from ...record import ring_format as f
 from ..user_frame import is_user_file
 
 _BATCH_EVENTS = 50
@@ -16,7 +17,7 @@ class Plan:
     def __init__(self, guest):
         self.guest = guest
         self.drew_from = None
-        self.passes = {}  # id of a loader -> passes begun
+        self.passes = {}  # id of a loader -> passes begun for training, and the step at which the last one was
         self.source = {}  # id of an iterator -> (id of its loader, its length)
         self.epoch = 0
         self.training = None  # id of the loader that training draws from
@@ -25,17 +26,21 @@ class Plan:
         self.known = False  # a Trainer has said its plan: it knows better
 
     def pass_begins(self, loader, iterator):
-        key = id(loader)
-        self.passes[key] = self.passes.get(key, 0) + 1
+        key, beat = id(loader), self.guest.beat
+        passes, steps = self.passes.get(key, (0, -1))
+        # A pass for validation, or one after which nothing was stepped, is no epoch.
+        if beat.phase != f.VALIDATION and beat.steps != steps:
+            passes, steps = passes + 1, beat.steps
+            self.passes[key] = passes, steps
         try:
             length = len(loader)
         except Exception:
             length = 0
         if len(self.source) > 64:
             self.source.clear()
-        self.source[id(iterator)] = (key, length, self.passes[key])
-        if key == self.training and not self.known:
-            self._epoch_is(self.passes[key])
+        self.source[id(iterator)] = (key, length, passes)
+        if key == self.training and passes != self.epoch and not self.known:
+            self._epoch_is(passes)
 
     def stepped(self, beat):
         """After a step, once a second: which epoch this is, and what is still planned."""

@@ -13,12 +13,9 @@ class TrainerPlan:
         self.first_step = 0
         self.planned = self.epochs = 0
 
-    def _torch_plan(self):
-        return getattr(self.guest, "plan", None)
-
     def begins(self, steps, epochs, per_epoch, done_before=0):
         """The training begins; `steps` counts from its start, of which a checkpoint may hold `done_before`."""
-        beat, plan = self.beat, self._torch_plan()
+        beat, plan = self.beat, getattr(self.guest, "plan", None)
         self.guest.greet("trainer")
         beat.open()
         self.first_step = beat.steps
@@ -26,7 +23,7 @@ class TrainerPlan:
         self.epochs = _whole(epochs)
         total = self.first_step + self.planned if self.planned else 0
         if plan is not None:
-            plan.known = True
+            plan.known = True  # for good: a Trainer also draws from loaders before and after it trains
             plan.told = (self.epochs, _whole(per_epoch), total)
         beat.plan(steps=total, per_epoch=_whole(per_epoch), epochs=self.epochs)
         self.guest.say("plan", steps=total, epochs=self.epochs, steps_per_epoch=_whole(per_epoch), source=self.source)
@@ -38,9 +35,6 @@ class TrainerPlan:
 
     def ended(self, epochs_done, stopped_by=None, **more):
         """The training has returned; `stopped_by` names who ended it on purpose."""
-        plan = self._torch_plan()
-        if plan is not None:
-            plan.known = False
         if self.beat.phase == f.VALIDATION:
             self.beat.enter(f.OTHER)
         if stopped_by:

@@ -72,9 +72,11 @@ class _Adapter:
 
         @functools.wraps(inner)
         def on_batch(model, *args, **kwargs):
-            ours = loop.busy != busy and (get_ident() == loop.thread or loop.claim(busy))
+            ours = get_ident() == loop.thread or loop.claim(busy)
             if ours:
-                outer, loop.busy = loop.busy, busy
+                # Keras never calls this within a batch of its own: what is left of one was ended by an exception
+                outer = loop.busy if busy == EVALUATING else 0
+                loop.busy, loop.inside = busy, 0
                 before = enter(phase)
             try:
                 result = inner(model, *args, **kwargs)
@@ -133,12 +135,17 @@ class _Adapter:
         @functools.wraps(inner)
         def apply(optimizer, *args, **kwargs):
             before = -1
+            ours = False
             if not is_eager():
                 loop.applied += 1
                 if not beat.open_:
                     guard(loop.begin)()
             elif get_ident() == loop.thread or loop.claim(TRAINING):
-                before = enter(5)  # OPTIMIZER
+                if loop.busy:
+                    loop.nested()
+                ours = not loop.busy
+                if not beat.skim:
+                    before = enter(5)  # OPTIMIZER
             try:
                 result = inner(optimizer, *args, **kwargs)
             except BaseException as error:
@@ -147,12 +154,13 @@ class _Adapter:
             finally:
                 if before >= 0:
                     enter(before or 1)
-            if before >= 0 and not loop.busy:
+            if ours:
                 try:
                     loop.applied_eagerly = True
                     n = loop.counts(optimizer)
                     if n:
-                        loop.use(optimizer)
+                        if loop.optimizer_id != id(optimizer):
+                            loop.use(optimizer)
                         loop.step(n)
                 except Exception as error:
                     guard.caught("apply", error)

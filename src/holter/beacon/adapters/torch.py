@@ -20,7 +20,7 @@ from time import monotonic
 
 from ...record import ring_format as f
 from ..census import site_of
-from ..user_frame import user_frame
+from ..user_frame import is_user_file
 from . import _torch_device, _torch_plan
 
 WAITS_FOR = ("torch",)
@@ -49,12 +49,11 @@ class _Adapter:
         self.newborn = []  # modules made since the last count, with the line that made them
         self.main = None  # the optimizer whose steps count: the first that stepped
         self.loss = nan
-        self.loss_known = 0
         self.batch = 0
         self.shape = None
         self.unscaled = None
         self.grad_norm = nan
-        self.grad_known = 0
+        self.known = 0  # what of loss and norm is a reading: the flags of a slot
         self.rate = nan
         self.main_id = None
         self.next_rare = 0
@@ -82,15 +81,19 @@ class _Adapter:
 
         def module_born(module):
             adapter.modules.add(module)
-            frame = sys._getframe(2)
+            frame = maker = sys._getframe(2)
             while frame is not None:
                 code = frame.f_code
                 if code.co_name == "__init__" and code.co_argcount and code.co_varnames[0] == "self":
                     owner = frame.f_locals.get("self")
-                    if owner is not module and isinstance(owner, module_class):
+                    if owner is module:
+                        maker = frame.f_back  # still its own constructor, or one that it inherits from
+                    elif isinstance(owner, module_class):
                         return  # a part of another model
                 frame = frame.f_back
-            adapter.newborn.append((weakref.ref(module), site_of(user_frame(2))))
+            while maker is not None and not is_user_file(maker.f_code.co_filename):
+                maker = maker.f_back
+            adapter.newborn.append((weakref.ref(module), site_of(maker)))
             if len(adapter.newborn) >= _NEWBORN:
                 adapter.count_models()
 
@@ -146,11 +149,11 @@ class _Adapter:
             if phase == 3 or phase == 6:  # FORWARD: a part of a model that is timed already; VALIDATION
                 beat.alive()
                 return inner(module, *args, **kwargs)
-            enter(3 if grad_enabled() else 6)
+            enter(3 if grad_enabled() else 6)  # FORWARD, VALIDATION
             try:
                 result = inner(module, *args, **kwargs)
             finally:
-                enter(phase)
+                enter(phase and 1)  # OTHER, or still START
             try:
                 notice(args, kwargs)
             except Exception as error:
@@ -192,7 +195,7 @@ class _Adapter:
             try:
                 return inner_next(iterator)
             finally:
-                enter(phase)
+                enter(phase and 1)
                 plan.drew_from = id(iterator)
 
         @functools.wraps(inner_iter)
@@ -211,27 +214,24 @@ class _Adapter:
         tensor_class = self.torch.Tensor
         inner = tensor_class.backward
         beat, enter, guard = self.beat, self.beat.enter, self.guard
-        is_compiling, device = self.is_compiling, self.device
 
         @functools.wraps(inner)
         def backward(tensor, *args, **kwargs):
-            if is_compiling():
-                return inner(tensor, *args, **kwargs)
             if beat.skim:
                 beat.skim -= 1
                 result = inner(tensor, *args, **kwargs)
             else:
-                phase = beat.phase
                 enter(4)  # BACKWARD
                 try:
                     result = inner(tensor, *args, **kwargs)
                 finally:
-                    # a backward pass means that training has resumed, whatever mode the model was left in
-                    enter(1 if phase == 6 or phase == 0 else phase)
+                    # What follows up to the step's end is the optimizer's: unscaling, clipping, the update. It also
+                    # ends a validation, whatever mode the model was left in.
+                    enter(5)
             try:
                 if tensor.is_cpu and self.unscaled is None:
                     self.loss = tensor.item()
-                    self.loss_known = 1
+                    self.known |= 1
                 else:
                     self._loss_elsewhere(tensor)
             except Exception as error:
@@ -248,29 +248,16 @@ class _Adapter:
             self.unscaled = None
         if tensor.is_cpu:
             self.loss = tensor.item()
-            self.loss_known = 1
+            self.known |= 1
         else:
-            self.loss_known = 0
+            self.known &= 2
             self.device.loss(tensor, self.beat.steps + 1)
 
     def _patch_optimizers(self):
-        from torch.optim.optimizer import (
-            register_optimizer_step_post_hook,
-            register_optimizer_step_pre_hook,
-        )
+        from torch.optim.optimizer import register_optimizer_step_post_hook
 
         beat, guard = self.beat, self.guard
         is_compiling = self.is_compiling
-
-        def before(optimizer, _args, _kwargs):
-            if beat.skim or is_compiling():
-                return
-            try:
-                beat.enter(5)  # OPTIMIZER
-                if beat.since >= self.next_norm:
-                    self.device.norm(optimizer, beat.steps + 1, self)
-            except Exception as error:
-                guard.caught("before step", error)
 
         def after(optimizer, _args, _kwargs):
             if is_compiling():
@@ -278,21 +265,19 @@ class _Adapter:
             try:
                 if id(optimizer) != self.main_id and not self._counts(optimizer):
                     return
-                beat.step(self.loss, self.rate, self.grad_norm, self.batch, self.loss_known | self.grad_known)
-                self.loss_known = self.grad_known = 0
+                beat.step(self.loss, self.rate, self.grad_norm, self.batch, self.known)
+                if self.known & 2:
+                    self.known = 0
                 if beat.since >= self.next_rare:
                     self._rare(optimizer, beat.since)
             except Exception as error:
                 guard.caught("after step", error)
 
-        register_optimizer_step_pre_hook(before)
         register_optimizer_step_post_hook(after)
 
     def _counts(self, optimizer):
         """Whether this optimizer's steps are the run's: the first that stepped, until it is gone."""
         if self.main is not None and self.main() is not None:
-            if not self.beat.skim:
-                self.beat.enter(f.OTHER)
             return False
         self.main = weakref.ref(optimizer)
         self.main_id = id(optimizer)
@@ -305,6 +290,8 @@ class _Adapter:
         rate = optimizer.param_groups[0]["lr"]
         self.rate = float(rate) if getattr(rate, "is_cpu", True) else nan  # one on a device is not read
         self.plan.stepped(self.beat)
+        if now >= self.next_norm:
+            self.device.norm(optimizer, self.beat.steps, self)
         self.device.read()
         if self.newborn:
             self.count_models()
@@ -359,7 +346,7 @@ class _Adapter:
             try:
                 if norm.is_cpu:
                     adapter.grad_norm = norm.item()
-                    adapter.grad_known = 2
+                    adapter.known |= 2
                     adapter.next_norm = adapter.beat.since + 10_000_000_000
             except Exception as error:
                 adapter.guard.caught("clip_grad_norm_", error)

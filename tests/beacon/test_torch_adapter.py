@@ -1,0 +1,279 @@
+"""PyTorch under the beacon: the same numbers, and steps, phases, losses and lines in the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.beacon.guest_run import Run, run
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+TRAIN = """
+    import time, torch
+    from torch import nn
+    torch.manual_seed(3)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(8, 16)
+            self.drop = nn.Dropout(0.2)
+            self.last = nn.Linear(16, 1)
+
+        def forward(self, x):
+            time.sleep(0.01)
+            return self.last(self.drop(torch.relu(self.first(x))))
+
+    class Slow(torch.utils.data.Dataset):
+        def __len__(self): return 40
+        def __getitem__(self, i):
+            time.sleep(0.002)
+            return torch.full((8,), float(i)) / 40, torch.tensor([i / 40])
+
+    def validate():
+        model.eval()
+        with torch.no_grad():
+            for x, y in loader:
+                model(x)
+        model.train()
+
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    loader = torch.utils.data.DataLoader(Slow(), batch_size=10, shuffle=True)
+    epochs = 3
+    for epoch in range(epochs):
+        for x, y in loader:
+            loss = nn.functional.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            print(repr(loss.item()))
+        validate()
+        torch.save(model.state_dict(), "last.pt")
+    print(repr(torch.rand(1).item()))
+"""
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(tmp_path_factory.mktemp("watched"), TRAIN)
+
+
+def test_losses_and_random_streams_are_identical_to_the_last_bit(watched: Run, tmp_path: Path) -> None:
+    """Every loss, and the random number after them, is what it is without the beacon; nothing else is printed."""
+    plain = run(tmp_path, TRAIN, guest=False)
+
+    assert watched.code == plain.code == 0
+    assert watched.out == plain.out
+    assert watched.err == plain.err
+
+
+def test_every_step_is_counted(watched: Run) -> None:
+    """3 epochs of 4 batches are 12 steps, with the loss and the rate of the last one."""
+    assert watched.words is not None
+    last = watched.slots[-1]
+
+    assert (watched.words[4], watched.words[5]) == (12, 3)
+    assert sum(slot.count for slot in watched.slots) == 12
+    assert last.loss == pytest.approx(float(watched.out.splitlines()[-2]))
+    assert (last.lr, last.batch, last.epoch) == (0.05, 10, 3)
+
+
+def test_time_is_accounted_to_the_phase_that_took_it(watched: Run) -> None:
+    """Slow samples are data wait, the sleeping model is forward, evaluation and saving are neither."""
+    slots = watched.slots[1:]
+    spent = {name: sum(slot.spent[name] for slot in slots) for name in slots[0].spent}
+
+    assert spent["data"] >= 11 * 10 * 0.002
+    assert spent["forward"] >= 11 * 0.01
+    assert spent["validation"] >= 2 * (40 * 0.002 + 4 * 0.01)
+    assert spent["checkpoint"] > 0
+    assert spent["forward"] < spent["data"]
+
+
+def test_the_plan_is_read_off_the_loop(watched: Run) -> None:
+    """`for epoch in range(epochs)` around a loader of 4 batches is a plan of 3 epochs."""
+    (plan,) = watched.kind("plan")
+
+    assert (plan["epochs"], plan["steps_per_epoch"], plan["source"]) == (3, 4, "loop")
+
+
+def test_the_lines_that_made_things_are_known(watched: Run) -> None:
+    """The model, not its layers; the optimizer; the loader: each with the user's own line."""
+    made = {(event["what"], event["name"], event["code"]) for event in watched.kind("made")}
+
+    assert made == {
+        ("model", "Net", "model = Net()"),
+        ("optimizer", "Adam", "optimizer = torch.optim.Adam(model.parameters(), lr=0.05)"),
+        ("loader", "DataLoader", "loader = torch.utils.data.DataLoader(Slow(), batch_size=10, shuffle=True)"),
+    }
+
+
+def test_no_error_of_ours_was_caught(watched: Run) -> None:
+    """The guard had nothing to do."""
+    assert watched.kind("guest-error") == []
+    assert watched.words is not None
+    assert watched.words[7] == 0
+
+
+def test_the_batch_is_described_once_for_each_shape(watched: Run) -> None:
+    """Shape and dtype of what the model is called with."""
+    assert [event["shapes"] for event in watched.kind("batch")] == [[[[10, 8], "torch.float32"]]]
+
+
+def test_models_rebuilt_in_a_loop_are_counted_alive(tmp_path: Path) -> None:
+    """Models that are kept show as alive, models that are dropped do not."""
+    done = run(
+        tmp_path,
+        """
+        import time, torch
+        from torch import nn
+        kept = []
+        for i in range(4):
+            kept.append(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+            dropped = nn.Linear(4, 4)
+            opt = torch.optim.SGD(kept[-1].parameters(), lr=0.1)
+            kept[-1](torch.ones(2, 4)).sum().backward()
+            time.sleep(0.4)
+            opt.step()
+        """,
+    )
+    last = {(e["name"], e["line"]): (e["made"], e["alive"]) for e in done.kind("made") if e["what"] == "model"}
+
+    assert last["Sequential", 6][0] >= 3
+    assert last["Sequential", 6][0] == last["Sequential", 6][1]
+    assert last["Linear", 7][1] <= 1
+
+
+def test_a_nan_loss_is_told_by_its_first_step(tmp_path: Path) -> None:
+    """The step at which the loss stopped being a number is known, also among steps of microseconds."""
+    from holter.record.ring_reader import RingView
+    from holter.record.steps import window
+
+    run(
+        tmp_path,
+        """
+        import torch
+        from torch import nn
+        model = nn.Linear(4, 1)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        for i in range(100):
+            x = torch.ones(2, 4) * (float("nan") if i >= 60 else 1.0)
+            loss = model(x).mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    )
+    (ring,) = (tmp_path / "guests").glob("*.ring")
+    line = window(1, RingView(ring.read_bytes()).slots(), 0.0)
+
+    assert line is not None
+    assert line["bad_loss"] == 61
+    assert line["last"] == 100
+
+
+def test_gradients_accumulated_over_batches_are_one_step(tmp_path: Path) -> None:
+    """The optimizer's steps count, not the batches."""
+    done = run(
+        tmp_path,
+        """
+        import torch
+        from torch import nn
+        model = nn.Linear(4, 1)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        for i in range(12):
+            model(torch.ones(2, 4)).mean().backward()
+            if i % 4 == 3:
+                opt.step(); opt.zero_grad()
+        """,
+    )
+
+    assert done.words is not None
+    assert done.words[4] == 3
+
+
+def test_a_script_that_only_predicts_counts_no_step_and_has_no_ring(tmp_path: Path) -> None:
+    """Inference alone is no training."""
+    done = run(tmp_path, "import torch; m = torch.nn.Linear(2, 2); print(m(torch.ones(1, 2)).shape)")
+
+    assert done.words is None
+    assert done.code == 0
+
+
+def test_models_pickle_copy_script_and_compile_as_before(tmp_path: Path) -> None:
+    """A trained class carries nothing of ours into a pickle, a deep copy, a script or a compiled graph."""
+    script = """
+        import copy, pickle, warnings, torch
+        from torch import nn
+        warnings.simplefilter("ignore")
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin = nn.Linear(4, 4)
+            def forward(self, x):
+                return self.lin(x).relu()
+        torch.manual_seed(0)
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        def step(model):
+            loss = model(torch.ones(2, 4)).sum()
+            opt.zero_grad(); loss.backward(); opt.step()
+            return loss.item()
+        print(step(net))
+        blob = pickle.dumps(net)
+        print(b"holter" in blob, step(pickle.loads(blob)) is not None, type(copy.deepcopy(net)).__name__)
+        print(torch.jit.script(net)(torch.ones(1, 4)).sum().item())
+        compiled = torch.compile(net, backend="eager", fullgraph=True)
+        print([step(compiled) for _ in range(3)])
+        from torch._dynamo.utils import counters
+        print(counters["stats"]["unique_graphs"], dict(counters["graph_break"]))
+    """
+    plain, watched = run(tmp_path / "plain", script, guest=False), run(tmp_path / "watched", script)
+
+    assert plain.code == 0, plain.err
+    assert watched.out == plain.out
+    assert watched.words is not None
+    assert watched.words[4] == 5
+
+
+def test_workers_are_known_and_have_no_ring(tmp_path: Path) -> None:
+    """DataLoader workers say that they are workers, and only the trainer has steps."""
+    done = run(
+        tmp_path,
+        """
+        import torch
+        from torch import nn
+        data = torch.utils.data.TensorDataset(torch.ones(16, 4))
+        if __name__ == "__main__":
+            model = nn.Linear(4, 1)
+            opt = torch.optim.SGD(model.parameters(), lr=0.1)
+            for (x,) in torch.utils.data.DataLoader(data, batch_size=4, num_workers=2):
+                model(x).mean().backward(); opt.step()
+        """,
+    )
+    roles = sorted(event["role"] for event in done.kind("guest"))
+
+    assert roles == ["python", "trainer", "worker", "worker"]
+    assert len(list((tmp_path / "guests").glob("*.ring"))) == 1
+
+
+def test_a_scaled_loss_is_recorded_unscaled(tmp_path: Path) -> None:
+    """With a GradScaler the record holds the loss, not the loss times 65,536."""
+    done = run(
+        tmp_path,
+        """
+        import torch
+        from torch import nn
+        model = nn.Linear(4, 1)
+        opt = torch.optim.SGD(model.parameters(), lr=1e-4)
+        scaler = torch.amp.GradScaler("cpu")
+        for i in range(3):
+            loss = model(torch.ones(2, 4)).pow(2).mean() + 1
+            opt.zero_grad(); scaler.scale(loss).backward(); scaler.step(opt); scaler.update()
+        print(loss.item())
+        """,
+    )
+
+    assert done.slots[-1].loss == pytest.approx(float(done.out))
