@@ -53,7 +53,7 @@ def run(folder: Path, script: str, guest: bool = True, **environ: str) -> Run:
     guests = folder / "guests"
     guests.mkdir(exist_ok=True)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("HOLTER", "PYTHONPATH"))}
-    env.update(TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", CUDA_VISIBLE_DEVICES="", **environ)
+    env.update(TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", **{"CUDA_VISIBLE_DEVICES": "", **environ})
     if guest:
         env.update(HOLTER_GUESTS=str(guests), PYTHONPATH=str(INJECT))
     command = [sys.executable, "train.py"]
@@ -75,7 +75,7 @@ def read_ring(data: bytes) -> tuple[list[int], list[Slot]]:
         at = f.HEADER + number * f.SLOT
         assert f.CRC.unpack_from(data, at + f.CRC_AT)[0] == crc32(data[at : at + f.CRC_AT])
         _seq, _t, step, kind, flags, epoch, count, batch, *rest = f.BODY.unpack_from(data, at)
-        if kind == f.STEP:
+        if kind == f.STEP and count:  # one without steps holds only what came after the last
             spent = {name: ns * 1e-9 for name, ns in zip(f.PHASES[2:], rest[5:12], strict=True)}
             loss, _low, _high, lr, _norm = rest[13:]
             slots.append(Slot(step, count, epoch, spent, loss if flags & f.F_LOSS_KNOWN else None, lr, batch))

@@ -10,54 +10,77 @@ from math import nan
 from ..record import ring_format as f
 
 
-def _beat():
-    guest = getattr(sys.modules.get("_holter"), "guest", None)
+def _guest():
+    return getattr(sys.modules.get("_holter"), "guest", None)
+
+
+def _beat(guest):
+    """This process's heartbeat; None outside Holter, and where it can't be had."""
     if guest is None:
         return None
-    guest.greet("trainer")
-    beat = guest.beat
-    beat.open()
-    return beat
+    try:
+        guest.greet("trainer")
+        beat = guest.beat
+        beat.open()
+        return beat
+    except Exception as error:
+        guest.guard.caught("holter.api", error)
+        return None
 
 
 def _number(value):
     """A float that is already there; a tensor on a device is not read, since that would make the device wait."""
     if value is None:
         return nan, False
-    if isinstance(value, (int, float)):
-        return float(value), True
-    if getattr(value, "is_cpu", True) and hasattr(value, "__float__"):
-        return float(value), True
+    try:
+        if isinstance(value, (int, float)) or (_at_hand(value) and hasattr(value, "__float__")):
+            return float(value), True
+    except Exception:
+        pass  # more than one number, or none: the step counts all the same
     return nan, False
+
+
+def _at_hand(value):
+    """True for what lies in the host's memory and is computed already, whichever library it is of."""
+    here = getattr(value, "is_cpu", None)  # PyTorch
+    if here is not None:
+        return here is True
+    if type(value).__module__.partition(".")[0] == "mlx":
+        return False  # computed when it is asked for, on the GPU
+    ready = getattr(value, "is_ready", None)  # JAX
+    if ready is not None and not ready():
+        return False
+    device = getattr(value, "device", None)  # NumPy, TensorFlow, JAX, CuPy
+    return device is None or "cpu" in str(device).lower()
 
 
 def step(loss=None, lr=None, batch=0):
     """Tell Holter that one training step is done."""
-    beat = _beat()
+    guest = _guest()
+    beat = _beat(guest)
     if beat is None:
         return
     try:
         loss, known = _number(loss)
         rate, _ = _number(lr)
-        beat.step(loss, rate, nan, int(batch), f.F_LOSS_KNOWN if known else 0)
+        size, _ = _number(batch)
+        size = int(size) if 0 <= size < 1 << 32 else 0
+        beat.step(loss, rate, nan, size, f.F_LOSS_KNOWN if known else 0)
     except Exception as error:
-        sys.modules["_holter"].guest.guard.caught("holter.step", error)
+        guest.guard.caught("holter.step", error)
 
 
 def track(loader, total=None):
     """Iterate over `loader`; each pass of the loop is a step unless `holter.step` or a framework says when."""
-    beat = _beat()
+    guest = _guest()
+    beat = _beat(guest)
     if beat is None:
-        yield from loader
+        # Not `yield from`: that would close a generator that the script may want to go on with after a `break`.
+        for batch in loader:
+            yield batch
         return
-    try:
-        length = total if total is not None else len(loader)
-    except Exception:
-        length = 0
-    beat.new_epoch(beat.epoch + 1)
-    beat.plan(per_epoch=length)
+    guest.guard(_new_pass)(beat, loader, total)
     source = iter(loader)
-    before = beat.steps
     while True:
         previous = beat.enter(f.DATA)
         try:
@@ -69,4 +92,14 @@ def track(loader, total=None):
         before = beat.steps
         yield batch
         if beat.steps == before:
-            beat.step(nan, nan, nan, 0, 0)
+            step()
+
+
+def _new_pass(beat, loader, total):
+    beat.new_epoch(beat.epoch + 1)
+    try:
+        length = int(len(loader) if total is None else total)
+    except Exception:
+        length = 0  # a stream without an end that is known
+    if length > 0:
+        beat.plan(per_epoch=length)

@@ -5,7 +5,9 @@ In a process that is no training it opens one empty file for stacks, watches for
 
 import os
 import sys
+from math import inf
 
+from .farewell import Farewell
 from .guard import Guard
 from .import_hook import ApiFinder, ImportHook
 from .say import Say
@@ -22,6 +24,7 @@ class Guest:
         self.pid = os.getpid()
         self.say = Say(os.path.join(folder, "%d.jsonl" % self.pid))
         self.guard = Guard(self.say)
+        self.farewell = Farewell(self.say, self.guard)
         self.hook = ImportHook(self.guard)
         self.role = "python"
         self._beat = None
@@ -43,7 +46,8 @@ class Guest:
         if self._census is None:
             from .census import Census
 
-            self._census = Census(self.say)
+            self._census = census = Census(self.say)
+            self.farewell.last_acts.append(self.guard(lambda: census.tell(inf)))
         return self._census
 
     def _make_ring(self):
@@ -80,6 +84,7 @@ class Guest:
         """In a forked child: leave the parent's ring and files alone, and be a guest of this process's own."""
         self.pid = os.getpid()
         self.say.__init__(os.path.join(self.folder, "%d.jsonl" % self.pid))
+        self.farewell.pid = self.pid  # a child that ends like a program of its own has its own last word
         self.role = "python"
         self._greeted = False
         if self._beat is not None:
@@ -87,7 +92,7 @@ class Guest:
             self._beat.reset(self._make_ring)
         from . import stack_dump
 
-        stack_dump.arm(self.folder)
+        stack_dump.born_of_fork(self.folder)
 
 
 def arrive(folder):
@@ -105,8 +110,4 @@ def arrive(folder):
 
     import atexit
 
-    from .farewell import Farewell
-
-    farewell = Farewell(guest.say, guest.guard)
-    guest.farewell = farewell
-    atexit.register(guest.guard(farewell.at_exit))
+    atexit.register(guest.guard(guest.farewell.at_exit))

@@ -73,16 +73,16 @@ class Beat:
         self.spent = list(_NONE)  # of the present step, by phase
         self.steps = self.epoch = self.seq = 0
         self.skim = self.skims = self.skipped = 0
-        self.write_at = 0
+        self.write_at = self.batch = 0
+        self.lr = nan
         self._new_window()
 
     def _new_window(self):
         self.n = self.time = self.high = self.full = self.full_time = self.flags = self.bad_loss = 0
         self.low = 1 << 62
         self.sums = list(_NONE)  # of the window's full steps, by phase; the last three of all of them
-        self.loss = self.lr = self.grad_norm = nan
+        self.loss = self.grad_norm = nan
         self.loss_low, self.loss_high = inf, -inf
-        self.batch = 0
 
     def open(self):
         """Make the ring: at the first sign that this process trains, so that tools and workers have none."""
@@ -176,9 +176,9 @@ class Beat:
             self.loss_high = max(self.loss_high, loss)
         if flags & 2:  # F_GRAD_KNOWN
             self.grad_norm = grad_norm
+        self.lr = lr
+        self.batch = batch
         if now >= self.write_at:
-            self.lr = lr
-            self.batch = batch
             self.write(now)
 
     def write(self, now):
@@ -197,14 +197,17 @@ class Beat:
         self._new_window()
 
     def flush(self):
-        """At the end of the process: what the last window holds."""
-        if self.n or self.skipped:
-            now = clock()
+        """At the end of the process: what the last window holds, and what was spent since."""
+        self.enter(self.phase)
+        for part in _PARTS[4:]:
+            self.sums[part] += self.spent[part]
+        if self.skipped:
             self.n += self.skipped
-            self.time += max(0, now - self.ended) if self.skipped else 0
-            self.low = min(self.low, self.high) if self.n > self.skipped else 0
+            self.time += max(0, self.since - self.ended - sum(self.spent[6:]))
             self.skipped = 0
-            self.write(now)
+        if self.n or any(self.sums[6:]):
+            self.low = min(self.low, self.high)
+            self.write(self.since)
 
     def late(self, step, loss=None, grad_norm=None):
         """A reading that came back from the device after its step was closed."""

@@ -44,15 +44,18 @@ class Census:
             if len(self.sites) >= _SITES:
                 return
             entry = self.sites[key] = _Site(dict(place_of(*site), what=what, name=type(thing).__name__))
-        entry.made += 1
-        entry.alive += 1
         number = id(thing)
+        known = self._refs.get(number)
+        if known is not None and known() is thing:
+            return  # initialised a second time, but born once
 
         def died(_ref, entry=entry, number=number, refs=self._refs):
             entry.alive -= 1
             refs.pop(number, None)
 
         self._refs[number] = weakref.ref(thing, died)
+        entry.made += 1
+        entry.alive += 1
         # The first is told at once, so that a run that dies early has it; the rest at the pace of `tell`.
         if entry.made == 1:
             self._tell(entry, time.monotonic())

@@ -50,6 +50,8 @@ class Farewell:
         self.guard = guard
         self.pid = os.getpid()
         self.last_acts = []
+        self.watching = False
+        self._watching = False
 
     def at_exit(self):
         if os.getpid() != self.pid:
@@ -62,6 +64,12 @@ class Farewell:
 
     def watch_exit_calls(self):
         """Note who calls `sys.exit` or `os._exit` from the user's own code; both still do just what they did."""
+        if self._watching:
+            return  # several frameworks in one process: once is enough
+        self._watching = True
+        if self.watching:
+            return
+        self.watching = True
         sys_exit, os_exit = sys.exit, os._exit
         say, guard = self.say, self.guard
 

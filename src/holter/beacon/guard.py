@@ -1,12 +1,10 @@
 """The one guard around everything of ours inside the training process: errors are counted and told, never raised."""
 
-from functools import wraps
-
 _TOLD_AT_MOST = 20
 
 
 class Guard:
-    """Counts our own errors; after too many from one place that place falls silent for good."""
+    """Counts our own errors; the first are told in words."""
 
     def __init__(self, say, words=None):
         self.say = say
@@ -29,12 +27,13 @@ class Guard:
     def __call__(self, function):
         """Wrap a function of ours that runs rarely; hot paths carry their own `try`."""
 
-        @wraps(function)
+        name = getattr(function, "__name__", type(function).__name__)
+
         def guarded(*args, **kwargs):
             try:
                 return function(*args, **kwargs)
             except Exception as error:
-                self.caught(function.__name__, error)
+                self.caught(name, error)
                 return None
 
         return guarded

@@ -1,7 +1,6 @@
 """Wakes an adapter when the script has imported its framework; costs nothing until then."""
 
 import sys
-from importlib.machinery import PathFinder
 
 
 class _LoaderThatTells:
@@ -13,6 +12,8 @@ class _LoaderThatTells:
         self._told = told
 
     def __getattr__(self, name):
+        if name == "_loader":  # a copy that is not filled in yet
+            raise AttributeError(name)
         return getattr(self._loader, name)
 
     def create_module(self, spec):
@@ -26,6 +27,13 @@ class _LoaderThatTells:
             pass
         self._loader.exec_module(module)
         self._told(module)
+
+
+# Python leaves its own import machinery out of a traceback, and out of the frames that `stacklevel` counts, by the
+# name of the file. Ours stands in the middle of it: under its own name both would change for the user.
+_LoaderThatTells.exec_module.__code__ = _LoaderThatTells.exec_module.__code__.replace(
+    co_filename="<frozen importlib._bootstrap_external>"
+)
 
 
 class ImportHook:
@@ -70,7 +78,7 @@ class ImportHook:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 return spec
-        return PathFinder.find_spec(name, path, target)
+        return None
 
     def install(self):
         sys.meta_path.insert(0, self)

@@ -7,7 +7,6 @@ from zlib import crc32
 
 from ..record import ring_format as f
 
-
 _WRITTEN = f.BODY.size + f.CRC.size
 
 

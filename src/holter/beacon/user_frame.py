@@ -1,14 +1,14 @@
 """Which line is the user's: the nearest frame that is neither the interpreter's, a library's nor ours."""
 
-import linecache
 import os
 import sys
-import sysconfig
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _library_roots():
+    import sysconfig  # here and below: only a process that trains pays for it
+
     roots = {_OURS}
     for key in ("stdlib", "platstdlib", "purelib", "platlib"):
         path = sysconfig.get_paths().get(key)
@@ -32,6 +32,7 @@ def is_user_file(filename):
         known = not (
             filename.startswith(("<frozen", "<__array_function__"))
             or "site-packages" in filename
+            or "__autograph_generated_file" in filename
             or "dist-packages" in filename
             or os.path.abspath(filename).startswith(_roots)
         )
@@ -57,6 +58,8 @@ def place(frame):
 
 
 def place_of(filename, line, function):
+    import linecache
+
     code = linecache.getline(filename, line or 0).strip()[:200]
     path = filename if filename.startswith("<") else os.path.abspath(filename)
     return {"file": path, "line": line or 0, "function": function, "code": code}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holter.diagnosis.evidence import last_processes
+from holter.diagnosis.evidence import last_processes, roles
 from holter.diagnosis.examined import once
 from holter.diagnosis.exits import exit_of
 from holter.diagnosis.fields import flag, number, text, whole
 from holter.diagnosis.frames import Frame
 from holter.diagnosis.rule import RecordLike
-from holter.diagnosis.stalls import Stack, open_stall, stacks_of, stall_line, stalled_for
-from holter.diagnosis.waits import kind_of_wait, target_of
-from holter.finding import Ending, Evidence, Grade
+from holter.diagnosis.stalls import Stack, open_stall, stacks_of, stall_line, stalled_for, threshold
+from holter.diagnosis.waits import in_collective, kind_of_wait, target_of
+from holter.finding import Culprit, Ending, Evidence, Grade
 from holter.units import duration
 
 
@@ -25,9 +25,20 @@ class Blocked:
     grade: Grade
     words: str
     line: Frame | None
-    stacks: tuple[Stack, ...]
     evidence: tuple[Evidence, ...]
+    cure: str = ""
     worker: Stack | None = None
+    others: tuple[tuple[str, Frame], ...] = ()
+
+    @property
+    def claim(self) -> str:
+        """Say where it stands and what it does there, as a sentence."""
+        at = f" at {self.line.short}" if self.line is not None else ""
+        return f"the process{at} {self.words}"
+
+    @property
+    def culprit(self) -> Culprit | None:
+        return self.line.culprit if self.line is not None else None
 
 
 @once
@@ -37,41 +48,76 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
         return None
     stall = open_stall(record) or (record.events_of("stall") or [{}])[-1]
     stacks = stacks_of(record, ("stall", "attach"))
-    pid = whole(stall, "pid")
-    mine = next((stack for stack in stacks if stack.pid == pid), None)
+    mine = next((stack for stack in stacks if stack.pid == whole(stall, "pid")), None)
     line = stall_line(record, stall)
-    top = mine.frames[:80] if mine is not None else ()
     # The wait is what lies inside the user's own innermost line; what is around it is not the cause.
-    inside = _inside(top)
-    code = line.code if line is not None else ""
-    detail, grade, words, worker = kind_of_wait(record, stall, inside, code, stacks)
-    return Blocked(detail, grade, words, line, tuple(stacks), _proof(record, stall, mine), worker)
+    inside = _inside(mine)
+    waiting = None if in_collective(inside) else _rank_in_collective(record, stacks, mine)
+    if waiting is not None:
+        # The rank that was seen first to stand still may be the one that the others wait for.
+        mine, inside, line = waiting, _inside(waiting), next(iter(waiting.user_frames), line)
+    wait = kind_of_wait(record, stall, inside, line.code if line is not None else "", stacks)
+    words, others = wait.words, _other_waits(mine) if wait.detail == "deadlock" else ()
+    if wait.detail == "collective":
+        words += _who_is_missing(record, stacks, mine)
+    elif others:
+        name, at = others[0]
+        words += f", while thread {name or '(no name)'} stands at {at.short}{f' ({at.code})' if at.code else ''}"
+    proof = _proof(record, stall, mine)
+    return Blocked(wait.detail, wait.grade, words, line, proof, wait.cure, wait.worker, others)
 
 
-def _inside(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+def _inside(stack: Stack | None) -> tuple[Frame, ...]:
+    frames = stack.frames[:80] if stack is not None else ()
     for at, frame in enumerate(frames):
         if frame.user:
             return frames[:at]
     return frames
 
 
+def _other_waits(mine: Stack | None) -> tuple[tuple[str, Frame], ...]:
+    """Give the process's other threads that stand in code of the user's: one of them may hold what is waited for."""
+    return mine.others[:3] if mine is not None else ()
+
+
+def _trainers(record: RecordLike, stacks: list[Stack], but: Stack | None) -> list[Stack]:
+    part = roles(record)
+    return [s for s in stacks if s is not but and (s.role or part.get(s.pid or 0)) == "trainer"]
+
+
+def _rank_in_collective(record: RecordLike, stacks: list[Stack], mine: Stack | None) -> Stack | None:
+    return next((stack for stack in _trainers(record, stacks, mine) if in_collective(_inside(stack))), None)
+
+
+def _who_is_missing(record: RecordLike, stacks: list[Stack], mine: Stack | None) -> str:
+    """Say where the ranks stand that are not in the collective."""
+    ranks = {whole(event, "pid"): whole(event, "rank") for event in record.events_of("guest")}
+    for stack in _trainers(record, stacks, mine):
+        if in_collective(_inside(stack)) or not stack.user_frames:
+            continue
+        at, rank = stack.user_frames[0], ranks.get(stack.pid)
+        who = f"rank {rank}" if rank is not None else f"pid {stack.pid}"
+        return f"; {who} never came: it stands at {at.short}{f' ({at.code})' if at.code else ''}"
+    return ""
+
+
 def _proof(record: RecordLike, stall: dict[str, Any], mine: Stack | None) -> tuple[Evidence, ...]:
     found, left = [], exit_of(record)
     took = stalled_for(record, stall, left.m if left is not None else None)
     if took is not None:
-        found.append(Evidence("no progress", f"for {duration(took)}", number(stall, "t")))
-    cpu, state, wchan = number(stall, "cpu"), text(stall, "state"), text(stall, "wchan")
+        limit = threshold(stall) if number(record.meta, "attached") is None else ""
+        found.append(Evidence("no progress", f"for {duration(took)}" + (f" ({limit})" if limit else "")))
+    cpu, call = number(stall, "cpu"), text(stall, "syscall") or text(stall, "wchan").partition(".")[0]
     if cpu is not None:
-        held = f", state {state}" if state else ""
-        held += f", kernel wait {wchan}" if wchan and wchan != "0" else ""
-        held += f", system call {text(stall, 'syscall')}{target_of(stall)}" if text(stall, "syscall") else ""
-        found.append(Evidence("CPU", f"{cpu:.2f} of a core{held}", number(stall, "t")))
-    if flag(stall, "same_place"):
-        found.append(Evidence("stacks", "the same frames in both readings"))
-    users = mine.user_frames if mine is not None else ()
-    for frame in users[:6]:
+        held = f", in the kernel's {call}{target_of(stall)}" if call and call != "0" else ""
+        held += ", the same frames twice" if flag(stall, "same_place") else ""
+        busy = f"{cpu:.1f} cores busy" if cpu >= 0.05 else "idle"
+        found.append(Evidence("CPU", busy + held))
+    for frame in mine.user_frames[1:4] if mine is not None else ():
         code = f"    {frame.code}" if frame.code else ""
-        found.append(Evidence("stack", f"{frame.short} in {frame.function or '?'}{code}"))
+        found.append(Evidence("called from", f"{frame.short}{code}"))
+    for name, frame in mine.others[:3] if mine is not None else ():
+        found.append(Evidence("thread", f"{name or '(no name)'} at {frame.short}    {frame.code}".rstrip()))
     dead = [row for row in last_processes(record) if text(row, "state").startswith(("Z", "D"))]
     for row in dead[:3]:
         words = "is dead" if text(row, "state").startswith("Z") else "sleeps uninterruptibly"

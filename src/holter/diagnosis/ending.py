@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holter.diagnosis.exits import CRASHES, Exit, exit_of
+from holter.diagnosis.fields import moment, whole
 from holter.diagnosis.oom import OomKill, explains, oom_kill_of
 from holter.diagnosis.raised import lost_a_worker, raised_in
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.senders import sent_signal
-from holter.diagnosis.shortfall import shortfall_of
 from holter.diagnosis.stalls import open_stall
 from holter.diagnosis.telling import (
     crashed,
@@ -16,6 +16,7 @@ from holter.diagnosis.telling import (
     killed,
     left_with_zero,
     oom_killed,
+    running,
     say,
     sender_evidence,
     stopped_by_holter,
@@ -30,7 +31,7 @@ def ending_of(record: RecordLike) -> Ending:
     """Say how a run ended, or that it is still on."""
     left, stall = exit_of(record), open_stall(record)
     if left is None and (record.live or record.events_of("detached")):
-        return hung(record, left) if stall is not None else say(record, "running", "is running", left)
+        return hung(record, left) if stall is not None else running(record)
     if left is None:
         return without_exit(record)
     held = stopped_by_holter(record)
@@ -63,7 +64,8 @@ def _ended_by(record: RecordLike, kill: OomKill, left: Exit) -> bool:
     if left.signal == "SIGKILL":
         return True
     if left.code == 0:
-        # The run outlived a worker; it did not outlive its trainer, whatever a pipe's last command returned.
-        found = shortfall_of(record)
-        return kill.role == "trainer" and found is not None and bool(found.words)
+        # The run outlived a helper; it did not outlive its trainer, whatever the script's last command returned,
+        # unless another training came after it.
+        after = (line for line in record.lines("steps") if moment(line) > kill.at and whole(line, "pid") != kill.pid)
+        return kill.role == "trainer" and not any(after)
     return left.code is not None and lost_a_worker(raised_in(record, left.m))

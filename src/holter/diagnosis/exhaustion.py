@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from holter.diagnosis.examined import once
 from holter.diagnosis.exits import exit_of
 from holter.diagnosis.frames import Frame
-from holter.diagnosis.growth import during_steps, flat_level, grew, steady_rise
-from holter.diagnosis.memory import MemoryCurve, device_curve, memory_curve
+from holter.diagnosis.growth import Growth, by_step, growth_of, steady_rise
+from holter.diagnosis.memory import MemoryCurve, device_curve, memory_curve, process_curve
 from holter.diagnosis.oom import oom_evidence, oom_kill_of, tree_evidence
 from holter.diagnosis.progress import Progress, progress_of
 from holter.diagnosis.raised import culprit_frame, message_of, raised_in
@@ -57,6 +57,8 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     said = message_of(raised)
     on_device = bool(_ON_DEVICE.search(said))
     refused = on_device or bool(_ON_HOST.search(said))
+    if kill is not None and ending.kind != "oom-killed" and kill.role != "trainer":
+        kill = None  # the run outlived it: a helper's want of memory is not the run's
     curve = device_curve(record) if on_device else memory_curve(record)
     suspected = False
     if kill is None and not refused:
@@ -65,16 +67,20 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         if not suspected or curve is None or curve.nearness < 0.95:
             return None
     progress, asked = progress_of(record), _asked(said)
+    if kill is not None and curve is not None and not on_device:
+        curve = curve.until(kill.at)
     shape, clear, words = shape_of(record, curve, progress, asked, on_device)
+    if kill is not None and kill.role == "worker":
+        # The trainer's steps set the pace, but it is the worker's own memory that grew.
+        own = process_curve(record, kill.pid, curve)
+        shape, clear, words = shape_of(record, own.until(kill.at) if own else None, progress, asked, False)
+        words = f"{kill.who}: {words}"
     evidence = list(oom_evidence(record, kill)) if kill is not None else []
     if raised is not None and refused:
         evidence.append(Evidence("exception", raised.headline, raised.when))
     if kill is None and curve is not None and not on_device:
         evidence.append(Evidence("memory", curve.standing))
         evidence.extend(tree_evidence(record, left.m if left else None))
-    if kill is not None and kill.role == "worker":
-        # The curve is the whole tree's: what it says of the trainer's steps need not hold for a worker.
-        clear, words = False, f"the kernel killed {kill.who}; {words}"
     grade: Grade = "supported" if clear and not suspected else "hypothesis"
     frame = culprit_frame(raised) if raised is not None and refused else None
     return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress)
@@ -95,38 +101,52 @@ def shape_of(
     steps = progress.step or 0
     reached = _reached(curve)
     want = f"one allocation asked for {size(asked)}; " if asked else ""
-    if steps == 0 and progress.phase not in ("forward", "backward", "optimizer"):
-        # Without an adapter there may well be steps that nobody saw.
-        seen = any(event.get("state") == "on" for event in record.events_of("adapter"))
-        steady = steady_rise(curve.points) if curve is not None and not seen else None
-        if steady is not None:
-            return "leak", False, f"memory grew steadily by {size(steady)} over the run, {reached}"
-        made = any(event.get("what") == "model" for event in record.events_of("made"))
-        what = "model" if on_device or made else "data"
-        return (
-            what,
-            bool(asked and curve and curve.limit and asked > curve.limit),
-            f"{want}before the first step {reached}",
-        )
-    during = during_steps(curve, progress)
-    if steps <= FIRST_STEPS or 0 < len(during) < 3:
+    in_step = progress.phase in ("forward", "backward", "optimizer")
+    if steps == 0 and not in_step:
+        return _before_the_first_step(record, curve, want, asked, on_device)
+    if steps <= FIRST_STEPS:
         when = f"in step {steps + 1}" if steps else "in the first step"
-        return "batch", steps <= FIRST_STEPS and (steps > 0 or bool(asked)), f"{want}{when} {reached}"
-    rise = steady_rise(during)
-    if rise is not None and curve is not None:
-        each, near = rise / steps, curve.nearness >= 0.8 or on_device
-        rate = f"memory grew steadily by {size(each)} per step since the first steps, {size(rise)} in all"
-        return "leak", near and each > 0, f"{rate}; {reached}"
-    flat = flat_level(during, curve)
-    if flat is not None:
-        return (
-            "spike",
-            steps > 20,
-            f"{want}memory had been steady at {size(flat)} for {count(steps)} steps, then {reached}",
-        )
-    if len(during) >= 8 and grew(during):
-        return "leak", False, f"{want}memory rose over {count(steps)} steps, unevenly, {reached}"
+        return "batch", steps > 0 or bool(asked) or _rose_in_step(curve, progress), f"{want}{when} {reached}"
+    points = by_step(record, curve.points, progress) if curve is not None else ()
+    found = growth_of(points, steps, curve.limit if curve is not None else None)
+    return _over_the_steps(found, steps, reached, want)
+
+
+def _over_the_steps(found: Growth, steps: int, reached: str, want: str) -> tuple[str, bool, str]:
+    if found.shape == "steady":
+        rate = f"memory grew steadily by {size(found.per_step)} per step, {size(found.rise)} in {count(steps)} steps"
+        return "leak", True, f"{rate}, until {reached}"
+    if found.shape == "flat":
+        held = f"memory had been steady at {size(found.level)} for {count(steps)} steps, then {reached}"
+        return "spike", steps > 20 and found.readings >= 3, f"{want}{held}"
+    if found.shape == "uneven":
+        grown = f"memory rose by {size(found.rise)} over {count(steps)} steps, unevenly, until {reached}"
+        return "leak", False, f"{want}{grown}"
+    if found.readings < 2:
+        # Many steps in the moment between two readings: nothing is known but that it was over at once.
+        return "batch", False, f"{want}in step {steps + 1} {reached}"
     return "spike", False, f"{want}after {count(steps)} good steps {reached}"
+
+
+def _before_the_first_step(
+    record: RecordLike, curve: MemoryCurve | None, want: str, asked: float | None, on_device: bool
+) -> tuple[str, bool, str]:
+    # Without an adapter there may well be steps that nobody saw.
+    seen = any(event.get("state") == "on" for event in record.events_of("adapter"))
+    steady = steady_rise(curve) if curve is not None and not seen else None
+    if steady is not None:
+        return "leak", False, f"memory grew steadily by {size(steady)} over the run, until {_reached(curve)}"
+    made = any(event.get("what") == "model" for event in record.events_of("made"))
+    larger = bool(asked and curve and curve.limit and asked > curve.limit)
+    return "model" if on_device or made else "data", larger, f"{want}before the first step {_reached(curve)}"
+
+
+def _rose_in_step(curve: MemoryCurve | None, progress: Progress) -> bool:
+    """Tell whether most of the memory came within the phase of the step that the run died in."""
+    if curve is None or progress.phase_since is None:
+        return False
+    before = [value for m, value in curve.points if m <= progress.phase_since]
+    return bool(before) and before[-1] < 0.6 * curve.peak
 
 
 def _reached(curve: MemoryCurve | None) -> str:

@@ -46,7 +46,10 @@ class Frame:
 
 def short_path(path: str) -> str:
     """Give a path's last part: the name a person knows the file by."""
-    return path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path
+    parts = path.replace("\\", "/").rstrip("/").split("/")
+    # A package's first file has the name of all the others.
+    kept = parts[-2:] if parts[-1] in ("__init__.py", "__main__.py") else parts[-1:]
+    return "/".join(kept) or path
 
 
 def is_user_file(path: str) -> bool:

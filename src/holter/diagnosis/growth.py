@@ -1,64 +1,143 @@
-"""The shape of a memory curve: a steady rise, a flat line, or neither."""
+"""The shapes of a memory curve, told by the steps that the run took: growth all along, flat, one jump.
+
+Steps are the measure, not time: readings come ten times as often near the limit, imports take longer than training,
+and what is held before the first step (libraries, model, data) is no growth of the training.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from holter.diagnosis.examined import once
+from holter.diagnosis.fields import moment, number, rows, whole
 from holter.diagnosis.memory import MemoryCurve, Points
 from holter.diagnosis.progress import Progress
+from holter.diagnosis.rule import RecordLike
+
+# A curve that grew by less than this share of its top has not grown.
+_WORTH = 0.2
+_PER_QUARTER = 9
 
 
-def during_steps(curve: MemoryCurve | None, progress: Progress) -> Points:
-    """Give the part of a curve that lies within the steps, without the first tenth of it."""
-    if curve is None or progress.first_step_m is None:
-        return curve.points if curve is not None else ()
-    begin, last = progress.first_step_m, curve.points[-1][0]
+@dataclass(frozen=True)
+class Growth:
+    """How memory went while the run trained: `steady`, `uneven`, `flat` or `unknown`, and by how much."""
+
+    shape: str
+    level: float = 0.0
+    rise: float = 0.0
+    per_step: float = 0.0
+    readings: int = 0
+
+
+@once
+def _steps_at(record: RecordLike, pid: int | None) -> tuple[list[float], list[float]]:
+    """Give moments and the step that a process had reached at each of them."""
+    known: list[tuple[float, float]] = []
+    for line in record.lines("steps"):
+        first, last = number(line, "first"), number(line, "last")
+        if whole(line, "pid") == pid and last is not None:
+            known.append((moment(line), last))
+            if first is not None:
+                known.append((moment(line) - (number(line, "sum") or 0.0), first - 1))
+    for line in record.lines("sample"):
+        for state in rows(line, "guests"):
+            step = number(state, "step")
+            if whole(state, "pid") == pid and step is not None:
+                known.append((moment(line), step))
+    known.sort()
+    reached, steps = 0.0, []
+    for _, step in known:
+        reached = max(reached, step)
+        steps.append(reached)
+    return [m for m, _ in known], steps
+
+
+def by_step(record: RecordLike, points: Points, progress: Progress) -> Points:
+    """Give the readings of a curve while the run trained, each with the step it was taken in instead of a time."""
+    times, steps = _steps_at(record, progress.pid)
+    found = []
+    for m, value in points:
+        at = bisect_right(times, m)
+        if at == 0:
+            continue
+        step = steps[at - 1]
+        if at < len(times) and times[at] > times[at - 1]:
+            step += (steps[at] - step) * (m - times[at - 1]) / (times[at] - times[at - 1])
+        if step >= 1:
+            found.append((step, value))
+    return tuple(found)
+
+
+def growth_of(points: Points, last_step: int, limit: float | None) -> Growth:
+    """Name the shape of a curve over the steps; what happened within the last step stands apart from it."""
     # The first steps fill caches and allocate what is then reused: their growth is no leak.
-    begin += 0.1 * max(0.0, last - begin)
-    return tuple(point for point in curve.points if point[0] >= begin)
+    begin = max(2.0, 0.1 * last_step)
+    settled = tuple(point for point in points if point[0] >= begin)
+    body = tuple(point for point in settled if point[0] < last_step) or settled
+    if len(body) < 2:
+        return Growth("unknown", readings=len(body))
+    top = max(value for _, value in settled)
+    start, rise = body[0], body[-1][1] - body[0][1]
+    jump = top - body[-1][1]
+    each = (top - start[1]) / max(1.0, last_step - start[0])
+    if rise >= max(jump, _WORTH * top) and _even(body):
+        return Growth("steady", start[1], top - start[1], each, len(body))
+    level = median(value for _, value in body)
+    # Without a limit to measure against, flat means flat against its own size.
+    scale, spread = max(level, (limit or 0.0) - level), max(v for _, v in body) - min(v for _, v in body)
+    if spread < 0.15 * scale and level < 0.9 * (limit or float("inf")):
+        return Growth("flat", level, jump, 0.0, len(body))
+    return Growth("uneven" if _grew(body) else "unknown", start[1], rise, each, len(body))
+
+
+def steady_rise(curve: MemoryCurve) -> float | None:
+    """Give the rise of a curve that grows all along its time, where no steps are known; None for any other shape."""
+    points = curve.points
+    if len(points) < 8 or not _even(points):
+        return None
+    rise = max(value for _, value in points) - points[0][1]
+    return rise if rise >= _WORTH * curve.peak else None
 
 
 def _quarters(points: Points) -> list[float]:
+    """Give the middle value of each quarter of the way, at even distances: readings are denser near the limit."""
     begin, span = points[0][0], points[-1][0] - points[0][0]
-    parts: list[list[float]] = [[], [], [], []]
-    for m, value in points:
-        parts[min(3, int(4 * (m - begin) / span)) if span > 0 else 0].append(value)
-    return [median(part) for part in parts if part]
+    if span <= 0:
+        return [median(value for _, value in points)]
+    found: list[list[float]] = [[], [], [], []]
+    at = 0
+    for n in range(4 * _PER_QUARTER):
+        x = begin + span * (n + 0.5) / (4 * _PER_QUARTER)
+        while at + 1 < len(points) and points[at + 1][0] <= x:
+            at += 1
+        found[n // _PER_QUARTER].append(points[at][1])
+    return [median(part) for part in found]
 
 
-def steady_rise(points: Sequence[tuple[float, float]]) -> float | None:
-    """Give the rise of a curve that grows all along, or None for any other shape."""
-    if len(points) < 8:
-        return None
-    middle = _quarters(tuple(points))
-    low, high = points[0][1], max(value for _, value in points)
-    if len(middle) < 4 or high <= 0 or high - low < 0.2 * high:
-        return None
-    rises = [b - a for a, b in pairwise(middle)]
-    total = middle[-1] - middle[0]
-    # Each third of the way carries its share: a jump or a plateau is something else.
-    return high - low if total > 0 and all(0.15 * total < rise < 0.6 * total for rise in rises) else None
+def _even(points: Points) -> bool:
+    """Tell whether each part of the way carries its share of the rise: a jump or a plateau is something else."""
+    middle = _quarters(points) if len(points) >= 8 else []
+    if len(middle) == 4:
+        total = middle[-1] - middle[0]
+        return total > 0 and all(0.15 * total < after - before < 0.6 * total for before, after in pairwise(middle))
+    (begin, low), (end, high) = points[0], points[-1]
+    if end <= begin or high <= low:
+        return False
+    # Too few for quarters: each reading lies near the line between the ends. Two readings are no proof.
+    off = [abs(value - low - (high - low) * (x - begin) / (end - begin)) for x, value in points]
+    return len(points) >= 4 and max(off) < 0.3 * (high - low)
 
 
-def flat_level(points: Points, curve: MemoryCurve | None) -> float | None:
-    """Give the level of a curve that was flat until its last moment."""
-    if curve is None or len(points) < 8:
-        return None
-    body = [value for _, value in points[: max(6, int(len(points) * 0.9))]]
-    level = median(body)
-    spread = max(body) - min(body)
-    # Without a limit to measure against, flat means flat against its own size.
-    scale = max(level, (curve.limit or 0.0) - level)
-    return level if spread < 0.15 * scale and level < 0.9 * (curve.limit or float("inf")) else None
-
-
-def grew(points: Points) -> bool:
+def _grew(points: Points) -> bool:
     """Tell whether a curve ended well above where it began, however unevenly."""
     middle = _quarters(points)
     total = middle[-1] - middle[0]
-    if len(middle) < 3 or middle[-1] <= 1.2 * middle[0] or middle[-1] < max(middle):
+    if len(middle) < 2 or middle[-1] <= 1.2 * middle[0] or middle[-1] < max(middle):
         return False
-    # One jump to a new level is no growth; two and more may be.
-    return sum(after - before > 0.1 * total for before, after in pairwise(middle)) > 1
+    # One jump to a new level is no growth; two and more may be. Of few readings, growth is all that can be said.
+    jumps = sum(after - before > 0.1 * total for before, after in pairwise(middle))
+    return jumps > 1 or len(points) < 8

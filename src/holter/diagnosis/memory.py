@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holter.diagnosis.examined import once
 from holter.diagnosis.fields import moment, number, rows, text, whole
@@ -45,6 +45,14 @@ class MemoryCurve:
     def nearness(self) -> float:
         """Give the share of the limit that was reached in the last seconds."""
         return self.late / self.limit if self.limit else 0.0
+
+    def until(self, m: float) -> MemoryCurve:
+        """Give the curve up to a kill: afterwards the tree goes away, and its memory with it."""
+        kept = [point for point in self.points if point[0] <= m]
+        late = [value for at, value in kept if at >= m - 5]
+        while kept and late and kept[-1][1] < 0.98 * max(late):
+            kept.pop()
+        return replace(self, points=tuple(kept)) if kept else self
 
     @property
     def limit_words(self) -> str:
@@ -103,6 +111,18 @@ def device_curve(record: RecordLike) -> MemoryCurve | None:
         return None
     fullest = max(used, key=lambda index: used[index][-1][1])
     return MemoryCurve(tuple(sorted(used[fullest])), totals.get(fullest), "device")
+
+
+def process_curve(record: RecordLike, pid: int | None, whole_run: MemoryCurve | None) -> MemoryCurve | None:
+    """Give one process's resident memory, against the limit that the whole run stands under."""
+    points = tuple(
+        (m, held)
+        for m, reading in record.samples("processes")
+        for row in rows(reading, "list")
+        if whole(row, "pid") == pid and (held := number(row, "rss"))
+    )
+    limit, kind = (whole_run.limit, whole_run.kind) if whole_run is not None else (None, "")
+    return MemoryCurve(points, limit, kind) if points else None
 
 
 def _last(record: RecordLike, probe: str, field: str) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from holter.diagnosis.evidence import Rise, last_processes, last_rise, roles, tree_pids, wall
 from holter.diagnosis.examined import once
@@ -121,13 +122,23 @@ def oom_evidence(record: RecordLike, kill: OomKill) -> tuple[Evidence, ...]:
     if kill.rise:
         found.append(Evidence("kernel", f"oom_kill {kill.rise.before} → {kill.rise.after} {where}", when))
     if kill.text:
-        found.append(Evidence("kernel log", kill.text[:300], when))
+        held = f", which held {size(kill.held)}" if kill.held else ""
+        name = f" ({kill.name})" if kill.name else ""
+        found.append(Evidence("kernel log", f"out of memory: Killed process {kill.pid}{name}{held}", when))
     curve = memory_curve(record)
     if curve is not None and curve.limit:
         of = f"{size(curve.peak)} of {size(curve.limit)}, {share(curve.peak / curve.limit)} of {curve.limit_words}"
-        found.append(Evidence("peak memory", of, when))
+        found.append(Evidence("peak memory", of))
     found.extend(tree_evidence(record, kill.at, kill.pid))
     return tuple(found)
+
+
+def _held(row: dict[str, Any]) -> str:
+    # Pages of files and of shared memory are in the resident size of every process that maps them.
+    rss, shared = number(row, "rss") or 0.0, number(row, "shared") or 0.0
+    if not 0 < shared < rss:
+        return size(rss)
+    return f"{size(rss - shared)}" + (f" and {size(shared)} shared" if shared > 0.05 * rss else "")
 
 
 def tree_evidence(record: RecordLike, before: float | None, victim: int | None = None) -> list[Evidence]:
@@ -138,7 +149,7 @@ def tree_evidence(record: RecordLike, before: float | None, victim: int | None =
         pid = whole(row, "pid")
         words = f"pid {pid} {part.get(pid or 0) or text(row, 'name')}".rstrip()
         killed = ", killed" if pid == victim else ""
-        found.append(Evidence("process", f"{words}: {size(number(row, 'rss') or 0)}{killed}"))
+        found.append(Evidence("process", f"{words}: {_held(row)}{killed}"))
     rest = listed[5:]
     if rest:
         held = sum(number(row, "rss") or 0 for row in rest)

@@ -23,6 +23,7 @@ class Progress:
     first_step_m: float | None = None
     last_step_m: float | None = None
     phase: str = ""
+    phase_since: float | None = None
 
 
 @once
@@ -57,6 +58,7 @@ def progress_of(record: RecordLike) -> Progress:
         first_step_m=first,
         last_step_m=moment(mine[-1]) if mine else None,
         phase=text(states.get(chosen, {}), "phase"),
+        phase_since=number(states.get(chosen, {}), "since"),
     )
 
 

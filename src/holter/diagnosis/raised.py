@@ -34,14 +34,15 @@ def raised_in(record: RecordLike, end: float | None) -> Raised | None:
     if not main:
         return printed[-1] if printed else None
     event = main[0]
-    found = _from_event(event)
+    found = raised_from(event)
     same = [one for one in printed if one.name == found.name and one.cause is not None]
     if found.cause is None and same:
         return Raised(found.type, found.message, found.frames, same[-1].cause, found.pid, found.when)
     return found
 
 
-def _from_event(event: dict[str, Any]) -> Raised:
+def raised_from(event: dict[str, Any]) -> Raised:
+    """Read an exception from an event that describes one."""
     cause: Raised | None = None
     # The chain is written nearest cause first, its root last.
     for link in rows(event, "chain")[::-1]:

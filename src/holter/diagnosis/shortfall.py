@@ -12,7 +12,7 @@ from holter.diagnosis.examined import once
 from holter.diagnosis.fields import flag, moment, number, text, whole
 from holter.diagnosis.frames import Frame, is_user_file
 from holter.diagnosis.progress import progress_of
-from holter.diagnosis.raised import raised_in
+from holter.diagnosis.raised import raised_from, raised_in
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.tracebacks import Raised, last_line_with, printed_text, printed_tracebacks
 from holter.units import count
@@ -39,6 +39,13 @@ class Shortfall:
     raised: Raised | None = None
     exit_line: Frame | None = None
 
+    @property
+    def did(self) -> str:
+        """Say how far it came, as a sentence."""
+        if not self.words:
+            return "the trainer died"
+        return f"it came to {self.words}" if self.words.startswith("epoch") else f"{self.words} were done"
+
 
 def missing_steps(record: RecordLike) -> str:
     """Say how much of the plan was not done, or nothing when the plan was kept or is not known."""
@@ -57,7 +64,7 @@ def missing_steps(record: RecordLike) -> str:
             return f"{count(found.step)} of {count(found.planned)} steps"
         return ""
     if found.epochs and found.epoch and found.epoch < found.epochs and not found.planned:
-        return f"{count(found.epoch)} of {count(found.epochs)} epochs"
+        return f"epoch {count(found.epoch)} of {count(found.epochs)}"
     return ""
 
 
@@ -85,8 +92,14 @@ def exhausted_warning(record: RecordLike) -> str:
     """Give the warning that the input ran out, from the warnings or the output."""
     for event in reversed(record.events_of("warning")):
         if _EXHAUSTED.search(text(event, "message")):
-            return text(event, "message").strip().splitlines()[0]
-    return last_line_with(_EXHAUSTED, printed_text(record))
+            return _sentence(text(event, "message"))
+    return _sentence(last_line_with(_EXHAUSTED, printed_text(record)))
+
+
+def _sentence(said: str) -> str:
+    # What comes before is the file that warned, what comes after is advice.
+    found = re.search(r"(?:Your )?[Ii]nput ran out of data[^.\n]{0,80}", said)
+    return found.group(0) if found else said.strip()[:120]
 
 
 def swallowed_error(record: RecordLike) -> Raised | None:
@@ -95,6 +108,11 @@ def swallowed_error(record: RecordLike) -> Raised | None:
     for event in record.events_of("exception"):
         if part.get(whole(event, "pid") or 0) == "trainer" and flag(event, "main") is not False:
             return raised_in(record, None)
+    last = progress_of(record).last_step_m or 0.0
+    for event in reversed(record.events_of("step-error")):
+        # An error that left a step and was caught further out, as the last thing that the training did.
+        if moment(event) >= last - 1:
+            return raised_from(event)
     printed = [one for one in printed_tracebacks(record) if one.name not in ("KeyboardInterrupt", "SystemExit")]
     return printed[-1] if printed else None
 

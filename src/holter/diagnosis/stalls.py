@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from holter.diagnosis.examined import once
-from holter.diagnosis.fields import moment, number, text, whole
+from holter.diagnosis.fields import moment, number, rows, text, whole
 from holter.diagnosis.frames import Frame, frames_of, innermost_first, is_user_file
 from holter.diagnosis.rule import RecordLike
 from holter.units import duration
+
+# Code longer than this stands on its own line of a verdict, not within a sentence.
+_SHORT_CODE = 40
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,8 @@ class Stack:
     role: str
     frames: tuple[Frame, ...]
     reason: str = ""
+    # What the process's other threads stand in, those of the user's own code: name and innermost user frame.
+    others: tuple[tuple[str, Frame], ...] = ()
 
     @property
     def user_frames(self) -> tuple[Frame, ...]:
@@ -68,7 +73,8 @@ def stacks_of(record: RecordLike, reasons: tuple[str, ...]) -> list[Stack]:
         frames = main_thread(event)
         if frames:
             pid = whole(event, "pid")
-            found[pid] = Stack(pid, text(event, "role"), tuple(frames), text(event, "reason"))
+            others = _other_threads(event, frames)
+            found[pid] = Stack(pid, text(event, "role"), tuple(frames), text(event, "reason"), others)
     return list(found.values())
 
 
@@ -91,14 +97,26 @@ def main_thread(event: dict[str, Any]) -> list[Frame]:
     return stacks[-1][1] if stacks else []
 
 
+def _other_threads(event: dict[str, Any], chosen: list[Frame]) -> tuple[tuple[str, Frame], ...]:
+    found = []
+    for thread in rows(event, "threads"):
+        frames = innermost_first(frames_of(thread))
+        user = next((frame for frame in frames if frame.user), None)
+        if user is not None and frames != chosen:
+            found.append((text(thread, "name"), user))
+    return tuple(found)
+
+
 def waits_in(record: RecordLike, stall: dict[str, Any]) -> str:
     """Say what a stalled run is doing, as part of a sentence."""
     line, phase = stall_line(record, stall), text(stall, "phase")
     if line is not None:
-        on = f" ({line.code})" if line.code else ""
-        return f"it waits in {line.short}{on}"
+        on = f" ({line.code})" if line.code and len(line.code) <= _SHORT_CODE else ""
+        return f"it waits at {line.short}{on}"
     if phase and phase not in ("start", "other", "attached"):
         return f"it waits in {phase}"
+    if any("not Python" in text(event, "failed") for event in record.events_of("stacks")):
+        return "it is no Python program, so only what the kernel shows is known"
     return "where it waits could not be read"
 
 

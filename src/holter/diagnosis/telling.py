@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holter.diagnosis.exits import Exit
-from holter.diagnosis.fields import text, whole
+from holter.diagnosis.fields import number, text, whole
 from holter.diagnosis.frames import short_path
 from holter.diagnosis.memory import memory_curve
 from holter.diagnosis.oom import OomKill, oom_evidence
@@ -14,7 +14,8 @@ from holter.diagnosis.raised import culprit_frame, lost_a_worker, raised_in
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.senders import Sent
 from holter.diagnosis.shortfall import deliberate_stop, shortfall_of
-from holter.diagnosis.stalls import open_stall, stalled_for, threshold, waits_in
+from holter.diagnosis.stalls import open_stall, stacks_of, stalled_for, waits_in
+from holter.diagnosis.tracebacks import printed_text
 from holter.finding import Ending, EndingKind, Evidence
 from holter.units import duration
 
@@ -30,8 +31,8 @@ def oom_killed(record: RecordLike, kill: OomKill, left: Exit) -> Ending:
     if raised is not None:
         evidence.append(Evidence("what followed", raised.headline, raised.when))
     who = kill.who if kill.role else kill.who.replace("a process of the run", "a data worker")
-    claim = f"ended because the kernel killed {who}, for want of memory{after}"
-    return say(record, "oom-killed", claim, left, evidence)
+    more = f"the kernel killed {who}{after}"
+    return say(record, "oom-killed", "lost a data worker for want of memory", left, evidence, more)
 
 
 def stopped_by_holter(record: RecordLike) -> bool:
@@ -40,16 +41,32 @@ def stopped_by_holter(record: RecordLike) -> bool:
 
 
 def hung(record: RecordLike, left: Exit | None) -> Ending:
-    """Tell a hang: since when, against which threshold, and what it waits in."""
+    """Tell a hang: for how long, and what it waits in."""
     stall = open_stall(record) or (record.events_of("stall") or [{}])[-1]
-    took, limit = stalled_for(record, stall, left.m if left else None), threshold(stall)
-    more = "no sign of progress" + (f" for {duration(took)}" if took is not None else "")
-    more += f" ({limit}); {waits_in(record, stall)}" if limit else f"; {waits_in(record, stall)}"
+    took = stalled_for(record, stall, left.m if left else None)
+    if number(record.meta, "attached") is not None:
+        watched = f"did not move in the {duration(took)} that Holter watched it" if took is not None else "does not move"
+        return say(record, "hung", watched, left, more=waits_in(record, stall))
+    more = "no progress" + (f" for {duration(took)}" if took is not None else "") + f"; {waits_in(record, stall)}"
     if left is not None:
         more += (
             "; Holter stopped it" if stopped_by_holter(record) else f"; it was ended with {left.signal or 'a signal'}"
         )
     return say(record, "hung", "hung" if left else "hangs", left, more=more)
+
+
+def running(record: RecordLike) -> Ending:
+    """Tell a run that is on; of a process that Holter only looked at, also what it was at."""
+    looks = record.events_of("detached")
+    if number(record.meta, "attached") is None or not looks:
+        return say(record, "running", "is running", None)
+    cpu = number(looks[-1], "cpu") or 0.0
+    busy = f"{cpu:.1f} of a core busy" if cpu < 1 else f"{cpu:.1f} cores busy"
+    stack = next((stack for stack in stacks_of(record, ("attach",)) if stack.frames), None)
+    at = (stack.user_frames or stack.frames)[0] if stack is not None else None
+    code = f" ({at.code})" if at is not None and at.code else ""
+    seen = f", last seen at {at.short}{code} in {at.function}" if at is not None else ""
+    return say(record, "running", "is running", None, more=busy + seen)
 
 
 def crashed(record: RecordLike, left: Exit) -> Ending:
@@ -79,11 +96,12 @@ def failed(record: RecordLike, left: Exit) -> Ending:
             if text(event, "file"):
                 at = f"{short_path(text(event, 'file'))}:{whole(event, 'line') or 0}"
                 words = f"ended with exit code {left.code}, called for at {at}"
-        return say(record, "exception", words, left)
-    frame, root = culprit_frame(raised), raised.root
-    more = raised.headline + (f", at {frame.short}" if frame is not None else "")
-    more += f" (it began with {root.headline})" if root.headline != raised.headline else ""
-    return say(record, "exception", "ended with an exception", left, more=more)
+        said = last_words(record)
+        return say(record, "exception", words, left, [Evidence("last output", said)] if said else ())
+    frame = culprit_frame(raised)
+    words = f"ended with {raised.name}" + (f" at {frame.short}" if frame is not None else "")
+    began = raised.root.name
+    return say(record, "exception", words, left, more=f"it began with {began}" if began != raised.name else "")
 
 
 def left_with_zero(record: RecordLike, left: Exit, sent: Sent | None) -> Ending:
@@ -99,11 +117,11 @@ def left_with_zero(record: RecordLike, left: Exit, sent: Sent | None) -> Ending:
         who = f", sent by {sent.who}" if sent.who else ""
         words = f"was asked to stop with {sent.name}{who} and left in order with exit code 0"
         return say(record, kind, words, left, sender_evidence(sent))
-    more = found.words + " were done" if found.words else "the trainer died"
+    more = found.did
     if found.warning:
         more += f', and a warning went by: "{found.warning}"'
     elif found.raised is not None:
-        more += f", and an error went by: {found.raised.headline}"
+        more += f", and an error went by: {found.raised.name}"
     elif found.exit_line is not None:
         more += f", and exit was called at {found.exit_line.short}"
     return say(record, "stopped-early", "stopped early with exit code 0", left, more=more)
@@ -123,8 +141,14 @@ def without_exit(record: RecordLike) -> Ending:
     return say(record, "killed", words, None, more=more)
 
 
+def last_words(record: RecordLike) -> str:
+    """Give the last line of the output: often the only word on why a program left."""
+    lines = [line.strip() for line in printed_text(record)[-4000:].splitlines() if line.strip()]
+    return lines[-1][:200] if lines else ""
+
+
 def _through(left: Exit) -> str:
-    if not left.child:
+    if not left.child or (left.child_pid is None and left.code == 124):
         return ""
     who = f"a child (pid {left.child_pid})" if left.child_pid else "a child"
     return f" in {who}, by exit code {left.code}" if left.code and left.code >= 124 else f" in {who}"

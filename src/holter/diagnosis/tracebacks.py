@@ -19,6 +19,7 @@ _MARKS = re.compile(r"^[\s~^]*$|^\s+\[Previous line repeated")
 _CHAINED = ("The above exception was the direct cause of", "During handling of the above exception")
 # A traceback of thousands of lines (deep recursion) is not worth more time than this many.
 _MOST_LINES = 20000
+_LONGEST_HEADLINE = 160
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Raised:
     @property
     def headline(self) -> str:
         """Give type and the first line of the message, cut to what fits a sentence."""
-        first = next((line.strip() for line in self.message.splitlines() if line.strip()), "")
-        cut = first if len(first) <= 200 else first[:199] + "…"
+        first = next((line.strip() for line in plain(self.message).splitlines() if line.strip()), "")
+        cut = first if len(first) <= _LONGEST_HEADLINE else first[: _LONGEST_HEADLINE - 1] + "…"
         return f"{self.name}: {cut}" if cut else self.name
 
 

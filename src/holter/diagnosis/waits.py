@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from typing import Any
 
-from holter.diagnosis.evidence import roles
+from holter.diagnosis.evidence import last_processes, roles
 from holter.diagnosis.exits import exit_of
 from holter.diagnosis.fields import flag, moment, number, rows, text, whole
 from holter.diagnosis.frames import Frame
@@ -38,60 +39,106 @@ _IO_CALLS = frozenset(
      "connect", "accept", "accept4", "openat", "fsync", "fdatasync", "flock", "newfstatat", "statx", "sync")
 )  # fmt: skip
 _CHILD_CALLS = ("wait4", "waitid")
+_CHILD_FILE = re.compile(r"(?:^|/)subprocess\.py$|/multiprocessing/(?:popen_\w+|process)\.py$")
+_SLEEP_CALLS = ("clock_nanosleep", "nanosleep")
+_LOOP_FILE = re.compile(r"/asyncio/")
 _IDLE = 0.05
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A kind of wait, how sure it is, what it is as part of a sentence, and what to do about it."""
+
+    detail: str
+    grade: Grade
+    words: str
+    cure: str = ""
+    worker: Stack | None = None
 
 
 def kind_of_wait(
     record: RecordLike, stall: dict[str, Any], inside: tuple[Frame, ...], code: str, stacks: list[Stack]
-) -> tuple[str, Grade, str, Stack | None]:
+) -> Wait:
     """Tell the kind of a wait, how sure it is, its words, and the worker that is to blame, where one is."""
     cpu, state = number(stall, "cpu"), text(stall, "state")
     idle = cpu is not None and cpu < _IDLE
     # Of a process that was only looked at for seconds nobody knows how long its waits are when it is well.
     watched = number(record.meta, "attached") is None
     sure: Grade = "established" if idle and watched and flag(stall, "same_place") else "supported"
-    if any(_COLLECTIVE.search(_slashed(frame)) for frame in inside):
-        return "collective", sure, f"waits for the other ranks in {_call(inside, _COLLECTIVE)}", None
+    if in_collective(inside):
+        return Wait("collective", sure, f"waits for the other ranks in {_collective(inside)}")
     if any(frame.name in _LOADER or "data/dataloader" in _slashed(frame) for frame in inside):
         return _worker(record, stall, stacks, sure)
     if any(_DEVICE_CALL.search(frame.function) for frame in inside):
-        return "device", sure, "waits for the device to finish what was queued on it", None
+        return Wait("device", sure, "waits for the device to finish what was queued on it")
     if state.startswith("D"):
         on = target_of(stall)
-        return "io", sure, f"sleeps in the kernel without waking (state D{on}), as for a disk or a network mount", None
+        return Wait("io", sure, f"sleeps in the kernel without waking (state D{on}), as for a disk or a network mount")
+    if any(_CHILD_FILE.search(_slashed(frame)) for frame in inside) or text(stall, "syscall") in _CHILD_CALLS:
+        return _child(record, stall, sure)
+    if any(_LOOP_FILE.search(_slashed(frame)) for frame in inside):
+        return Wait("deadlock", sure, "waits in its event loop (asyncio), where nothing becomes ready")
     if any(_IO_FILE.search(_slashed(frame)) for frame in inside):
-        return "io", sure, f"waits for data in {_call(inside, _IO_FILE)}{target_of(stall)}", None
+        return Wait("io", sure, f"waits for data in {_call(inside, _IO_FILE)}{target_of(stall)}")
     locks = [frame for frame in inside if frame.name in _LOCKS and _LOCK_FILE.search(_slashed(frame))]
     if locks and idle:
-        return "deadlock", sure, f"waits in {locks[-1].name}() of {_module(locks[-1])}, which nobody answers", None
-    return (*_in_c(record, stall, inside, code, idle), None)
+        return Wait("deadlock", sure, f"waits in {locks[-1].name}() of {_module(locks[-1])} and nothing comes")
+    return _in_c(record, stall, inside, code, idle)
 
 
-def _in_c(
-    record: RecordLike, stall: dict[str, Any], inside: tuple[Frame, ...], code: str, idle: bool
-) -> tuple[str, Grade, str]:
+def in_collective(inside: tuple[Frame, ...]) -> bool:
+    """Tell whether frames stand in a call that all ranks must make."""
+    return any(_COLLECTIVE.search(_slashed(frame)) for frame in inside)
+
+
+def _in_c(record: RecordLike, stall: dict[str, Any], inside: tuple[Frame, ...], code: str, idle: bool) -> Wait:
     """Tell a wait inside a call that has no Python frame: the kernel and the code on the line must speak."""
     wchan, call = text(stall, "wchan"), text(stall, "syscall")
     surer: Grade = "supported" if idle else "hypothesis"
-    if not any(frame.file.endswith(".py") for frame in inside):
-        if _DEVICE_CODE.search(code) and _has_device(record):
-            return "device", surer, "waits for a result of the device"
-        if call in _IO_CALLS:
-            return "io", surer, f"waits in {call}(){target_of(stall)}"
-        if call in _CHILD_CALLS:
-            return "deadlock", surer, f"waits in {call}() for a child process that does not end"
-        if _IO_CODE.search(code) and not call and (_IO_WAIT.search(wchan) or not wchan):
-            on = f" (kernel: {wchan})" if wchan else ""
-            return "io", surer if wchan else "hypothesis", f"waits in a read or write{on}"
-        held = _LOCK_CODE.search(code) or any(_LOCK_CALL.search(frame.function) for frame in inside)
-        if held and idle and call in ("", "futex", "futex_waitv"):
-            return "deadlock", "supported", "waits for a lock, a queue or a join that nobody answers"
-    return "deadlock", "hypothesis", _else(number(stall, "cpu"), call or wchan)
+    bare = not any(frame.file.endswith(".py") for frame in inside)
+    if bare and _DEVICE_CODE.search(code) and _has_device(record):
+        return Wait("device", surer, "waits for a result of the device")
+    if call == "openat":
+        return Wait("io", surer, "waits for an open() to return, as of a FIFO without its other end or a mount that is gone")
+    if call in _IO_CALLS:
+        return Wait("io", surer, f"waits in {call}(){target_of(stall)}")
+    if call in _SLEEP_CALLS and idle:
+        return Wait("poll", surer, "sleeps, as in a loop that looks for something that does not come")
+    if bare and _IO_CODE.search(code) and not call and (_IO_WAIT.search(wchan) or not wchan):
+        on = f" (kernel: {wchan})" if wchan else ""
+        return Wait("io", surer if wchan else "hypothesis", f"waits in a read or write{on}")
+    held = _LOCK_CODE.search(code) or any(_LOCK_CALL.search(frame.function) for frame in inside)
+    if bare and held and idle and call in ("", "futex", "futex_waitv"):
+        return Wait("deadlock", "supported", f"waits for {_what_lock(code)}")
+    return Wait("deadlock", "hypothesis", _else(number(stall, "cpu"), call or wchan))
+
+
+def _what_lock(code: str) -> str:
+    if re.search(r"\.join\(", code):
+        return "a thread or process that does not end"
+    if re.search(r"\.(?:get|put)\(", code):
+        return "a queue that nobody serves"
+    return "a lock that is not released"
+
+
+def _child(record: RecordLike, stall: dict[str, Any], sure: Grade) -> Wait:
+    pid = whole(stall, "pid")
+    mine = [row for row in last_processes(record) if whole(row, "ppid") == pid]
+    if len(mine) != 1:
+        several = f"one of its {len(mine)} child processes, which does" if mine else "a child process that does"
+        return Wait("deadlock", sure, f"waits for {several} not end", "give the wait a timeout")
+    child = whole(mine[0], "pid")
+    name = text(mine[0], "name") or "a child process"
+    words = f"waits for its child process {name} (pid {child}), which does not end"
+    return Wait("deadlock", sure, words, f"see what it does (holter attach {child}); give the wait a timeout")
 
 
 def target_of(stall: dict[str, Any]) -> str:
     """Say which file or socket a system call waits on."""
     path = text(stall, "path")
+    kind, _, rest = path.partition(":[")
+    if rest:
+        return f" on a {kind}"
     return f" on {path}" if path else ""
 
 
@@ -106,29 +153,53 @@ def _else(cpu: float | None, wchan: str) -> str:
     return f"is blocked{f' in {wchan}' if wchan and wchan != '0' else ''}; what it waits for could not be read"
 
 
-def _worker(
-    record: RecordLike, stall: dict[str, Any], stacks: list[Stack], sure: Grade
-) -> tuple[str, Grade, str, Stack | None]:
+def _worker(record: RecordLike, stall: dict[str, Any], stacks: list[Stack], sure: Grade) -> Wait:
     pid, part = whole(stall, "pid"), roles(record)
     workers = [stack for stack in stacks if stack.pid != pid and (stack.role or part.get(stack.pid or 0)) == "worker"]
-    stuck = next((stack for stack in workers if stack.user_frames), None)
+    busy = [own for stack in workers if (own := _own_part(stack)).frames]
+    stuck = next((stack for stack in busy if stack.user_frames), next(iter(busy), None))
     since = number(stall, "since") or 0.0
     left = exit_of(record)
     end = left.m if left is not None and left.m is not None else float("inf")
     gone = [event for event in record.events_of("process-gone")
             if text(event, "role") == "worker" and since - 30 <= moment(event) < end - 1]  # fmt: skip
     if stuck is not None:
-        at = stuck.user_frames[0]
-        on = f" ({at.code})" if at.code else ""
-        return "worker", sure, f"waits for its data worker (pid {stuck.pid}), which stands at {at.short}{on}", stuck
+        at = (stuck.user_frames or stuck.frames)[0]
+        on = f" ({at.code})" if at.code else f" in {at.name}()"
+        words = f"waits for its data worker (pid {stuck.pid}), which stands at {at.short}{on}"
+        return Wait("worker", sure, words, "", stuck)
     if gone:
-        return "worker", "supported", f"waits for a data worker (pid {whole(gone[-1], 'pid')}) that is gone", None
-    return "worker", "hypothesis", "waits for its data loader; what the workers do could not be read", None
+        return Wait("worker", "supported", f"waits for a data worker (pid {whole(gone[-1], 'pid')}) that is gone")
+    if workers:
+        return Wait("worker", "hypothesis", "waits for its data loader, while its workers wait for work themselves")
+    return Wait("worker", "hypothesis", "waits for its data loader; what the workers do could not be read")
+
+
+def _own_part(stack: Stack) -> Stack:
+    """Give what a data worker itself does: what lies around its loop is the trainer's, copied by the fork."""
+    for at, frame in enumerate(stack.frames):
+        if frame.name == "_worker_loop":
+            own = stack.frames[:at]
+            idle = not any(frame.user or frame.name == "fetch" for frame in own)
+            return replace(stack, frames=() if idle else own)
+    return stack if stack.user_frames else replace(stack, frames=())
 
 
 def _call(inside: tuple[Frame, ...], wanted: re.Pattern[str]) -> str:
     outer = [frame for frame in inside if wanted.search(_slashed(frame))]
-    return f"{outer[-1].function}()"
+    return f"{outer[-1].name}()"
+
+
+def _collective(inside: tuple[Frame, ...]) -> str:
+    met = [frame for frame in inside if _COLLECTIVE.search(_slashed(frame))]
+    named = [frame for frame in met if frame.file.endswith(".py") and frame.name != "wrapper"]
+    if named:
+        return f"{named[-1].name}()"
+    native = " ".join(frame.function for frame in met)
+    if "Reducer" in native:
+        return "the exchange of gradients (DistributedDataParallel)"
+    call = re.search(r"\b(?:p?nccl|gloo|c10d|MPI_|horovod)\w*(?:::\w+)*", native)
+    return call.group(0) if call else "a collective call"
 
 
 def _module(frame: Frame) -> str:

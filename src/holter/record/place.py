@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 SCHEMA = 1
@@ -50,6 +51,10 @@ def new_run(base: Path) -> Path:
             break
         except FileExistsError:
             number += 1
-    for name in (TIMELINE, STACKS, GUESTS):
-        (folder / name).mkdir(mode=0o700)
+    try:
+        for name in (TIMELINE, STACKS, GUESTS):
+            (folder / name).mkdir(mode=0o700)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)  # half a folder would be taken for the last run
+        raise
     return folder

@@ -35,15 +35,26 @@ ENVIRONMENT = (
 )
 
 _WORD = (
-    r"(?:api[-_]?key|apikey|access[-_]?key|private[-_]?key|secret|token|passw(?:or)?d|passwd|pwd|credential|"
+    r"(?:api[-_]?key|access[-_]?key|private[-_]?key|secret|token|passw(?:or)?d|passphrase|pwd|credential|"
     r"auth|bearer|signature|session[-_]?key)"
 )
 # --hf-token VALUE: the option says it, the next word holds it
 _OPTION = re.compile(rf"--?[\w.-]*{_WORD}[\w.-]*", re.IGNORECASE)
 # --token=VALUE, HF_TOKEN=VALUE, trainer.api_key:VALUE, "password": "VALUE"
-_ASSIGNED = re.compile(rf"(?i)([\w.-]*{_WORD}[\w.-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s&,;\"']+)")
-# scheme://user:VALUE@host
-_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)([^\s/@]+)(@)")
+# environ["API_KEY"] = "VALUE", setenv("API_KEY", "VALUE"). A name is only tried from its first letter on: a long
+# argument in base64 would take minutes otherwise.
+_ASSIGNED = re.compile(
+    rf"(?i)(?<![\w.-])([\w.-]*{_WORD}[\w.-]*(?:[\"']?\]?\s*[=:]\s*|[\"']\s*,\s*(?=[\"'])))"
+    r"(\"[^\"]*\"|'[^']*'|[^\s&,;\"']+)"
+)
+# login(key="VALUE"): a bare `key` is a secret only where a long text stands in quotes behind it
+_KEY = re.compile(r"(?i)(?<![\w.-])(key\s*=\s*)(\"[^\"]{8,}\"|'[^']{8,}')")
+# Bearer VALUE, Authorization: Basic VALUE
+_BEARER = re.compile(r"(?i)(\bbearer\s+|\bauthorization[\"']?\s*[:=]\s*[\"']?\w+\s+)([\w.~+/=-]{8,})")
+# scheme://user:VALUE@host, scheme://VALUE@host where it is too long for a name, ?sig=VALUE
+_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,20}://[^\s:/@]*:)([^\s/]+)(@)")
+_URL_KEY = re.compile(r"(?i)(://)([\w-]{20,})(@)")
+_SIGNED = re.compile(r"(?i)([?&]sig=)([^\s&]+)")
 # shapes of well-known keys, wherever they stand
 _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|"
@@ -52,12 +63,20 @@ _SHAPES = re.compile(
 )
 _HEX_KEY = re.compile(r"\b[0-9a-f]{40}\b", re.IGNORECASE)
 # Names with such a word that hold a size or a file, such as --token-length 512 or --tokenizer bpe.
-_ABOUT_TEXT = re.compile(r"(?i)tokeniz|token[-_]?(len|dim|size|type|drop|mix|count)|author|(?:num|max|min)[\w-]*token")
+_ABOUT_TEXT = re.compile(
+    r"(?i)tokeniz|token[-_]?(len|dim|size|type|drop|mix|count)|author(?!i[sz])|(?:num|max|min)[\w-]*token"
+)
+# A number behind these is a secret all the same; behind `token` it is a size.
+_NEVER_A_SIZE = re.compile(r"(?i)pass|pwd|secret|credential|key")
 
 
 def mask_text(text: str) -> str:
     """One word of a command line, or a whole line, with what looks like a secret masked."""
     text = _URL.sub(rf"\1{MASK}\3", text)
+    text = _URL_KEY.sub(rf"\1{MASK}\3", text)
+    text = _SIGNED.sub(rf"\1{MASK}", text)
+    text = _BEARER.sub(rf"\1{MASK}", text)
+    text = _KEY.sub(rf"\1{MASK}", text)
     text = _ASSIGNED.sub(lambda m: m.group(0) if _harmless(m.group(1), m.group(2)) else m.group(1) + MASK, text)
     text = _SHAPES.sub(MASK, text)
     return _HEX_KEY.sub(MASK, text)
@@ -66,7 +85,9 @@ def mask_text(text: str) -> str:
 def _harmless(name: str, value: str) -> bool:
     """A number or a switch is no secret, nor is an option about tokens of text."""
     bare = value.strip("\"'")
-    if re.fullmatch(r"-?[\d.]+|true|false|none|null", bare, re.IGNORECASE):
+    if re.fullmatch(r"true|false|none|null", bare, re.IGNORECASE):
+        return True
+    if re.fullmatch(r"-?[\d.]+", bare) and not _NEVER_A_SIZE.search(name):
         return True
     return bool(_ABOUT_TEXT.search(name))
 
@@ -74,13 +95,13 @@ def _harmless(name: str, value: str) -> bool:
 def mask_command(words: Sequence[str]) -> list[str]:
     """A command's words with the values of secret options masked."""
     masked: list[str] = []
-    hide_next = False
+    option = ""  # one whose value is to be hidden, when it stands right before
     for word in words:
-        if hide_next and not word.startswith("-"):
-            masked.append(word if _harmless("", word) else MASK)
-            hide_next = False
+        if option and not word.startswith("-"):
+            masked.append(word if _harmless(option, word) else MASK)
+            option = ""
             continue
-        hide_next = bool(_OPTION.fullmatch(word)) and not _ABOUT_TEXT.search(word)
+        option = word if _OPTION.fullmatch(word) and not _ABOUT_TEXT.search(word) else ""
         masked.append(mask_text(word))
     return masked
 

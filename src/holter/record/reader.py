@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from holter.record import lines, place
 from holter.record.ring_reader import NotARing, RingView
 from holter.record.steps import devices, window
 from holter.record.tail import read_tail
+
+_MOST_OF_ALL = 256 << 20  # bytes of lines, unpacked: a week has a tenth of that
 
 
 @dataclass
@@ -50,12 +54,14 @@ def find(name: str | None, base: Path | None = None) -> Path:
     if name is None:
         if not ids:
             raise UnknownRun(f"no run has been recorded in {base}", "Start one with: holter run -- COMMAND")
-        return place.runs_folder(base) / ids[-1]
+        # A run that could not write its first line, on a full disk, is not the one that is asked for.
+        folders = [place.runs_folder(base) / run_id for run_id in ids]
+        return next((folder for folder in reversed(folders) if os.path.lexists(folder / place.META)), folders[-1])
     if name in ids:
         return place.runs_folder(base) / name
     folder = Path(name)
-    if folder.is_dir():
-        if not (folder / place.META).exists():
+    if os.path.isdir(folder):  # unlike Path.is_dir it takes any name, also one that is too long for a file
+        if not os.path.lexists(folder / place.META):
             raise DamagedRecord(f"{name} is a folder but holds no {place.META}, so it is no record of Holter's")
         return folder
     for run_id in reversed(ids):
@@ -70,10 +76,9 @@ def find(name: str | None, base: Path | None = None) -> Path:
 def read_meta(folder: Path) -> dict[str, Any]:
     """The facts of the start; a record without them can't be told from any other folder."""
     try:
-        with open(folder / place.META, "rb") as file:
-            meta = json.loads(file.read(4 << 20))
+        meta = json.loads(lines.read_bytes(folder / place.META, 4 << 20))
     except OSError as error:
-        raise DamagedRecord(f"{folder / place.META} can't be read: {error.strerror}") from None
+        raise DamagedRecord(f"{folder / place.META} can't be read: {error.strerror or 'not a file'}") from None
     except (ValueError, RecursionError):
         raise DamagedRecord(f"{folder / place.META} is damaged: it is not JSON") from None
     if not isinstance(meta, dict) or not isinstance(meta.get("schema"), int):
@@ -89,18 +94,10 @@ def read_meta(folder: Path) -> dict[str, Any]:
 def open_record(folder: Path) -> Record:
     """Read a record; what is damaged is left out and named."""
     record = Record(read_meta(folder))
-    record.events, bad = lines.read_file(folder / place.EVENTS) if (folder / place.EVENTS).exists() else ([], 0)
-    if bad:
-        record.damage.append(f"{place.EVENTS}: {bad} lines could not be read")
-    if (folder / place.KEEPER).exists():
-        kept, _bad = lines.read_file(folder / place.KEEPER)
-        record.events += kept
-    for path in sorted((folder / place.TIMELINE).glob("*.jsonl*")):
-        if path.name.endswith((".jsonl", ".jsonl.gz")):
-            found, bad = lines.read_file(path)
-            record.timeline += found
-            if bad:
-                record.damage.append(f"{path.name}: {bad} lines could not be read")
+    for name in (place.EVENTS, place.KEEPER):
+        if os.path.lexists(folder / name):
+            record.events += _read(record, folder / name)
+    _read_timeline(record, folder / place.TIMELINE)
     record.output = read_tail(folder / place.TAIL).decode("utf-8", "replace")
     ended = any(line["k"] == "end" for line in record.events)
     left_running = any(line["k"] == "detached" for line in record.events)
@@ -112,6 +109,44 @@ def open_record(folder: Path) -> Record:
     record.events.sort(key=lambda line: float(line["m"]))
     record.timeline.sort(key=lambda line: float(line["m"]))
     return record
+
+
+def _read(record: Record, path: Path) -> list[dict[str, Any]]:
+    found, bad = lines.read_file(path)
+    if bad:
+        record.damage.append(f"{path.name}: {bad} lines could not be read")
+    return found
+
+
+def _read_timeline(record: Record, folder: Path) -> None:
+    """All segments in order, as far as a record of ours can go."""
+    if folder.is_symlink():
+        record.damage.append(f"{folder.name} leads out of the record, and was left alone")
+        return
+    left = _MOST_OF_ALL
+    for segment in sorted({path.name.partition(".")[0] for path in folder.glob("*.jsonl*")}):
+        name, raw, whole = _segment(folder, segment)
+        left -= len(raw)
+        if left < 0:
+            record.damage.append(f"{name} and what follows it is more than a record of Holter's can be")
+            return
+        found, bad = lines.parse(raw)
+        record.timeline += found
+        if bad or not whole:
+            record.damage.append(f"{name}: {max(bad, 1)} lines could not be read")
+
+
+def _segment(folder: Path, segment: str) -> tuple[str, bytes, bool]:
+    """One segment's bytes; of one that is there twice, since a kill came while it was packed, only the packed one."""
+    plain, packed = f"{segment}.jsonl", f"{segment}.jsonl.gz"
+    for name in (packed, plain, packed):  # again: a living recorder may have packed it between the two looks
+        try:
+            return name, *lines.load(folder / name)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return name, b"", False
+    return plain, b"", True
 
 
 def _same_machine(meta: dict[str, Any]) -> bool:
@@ -133,7 +168,9 @@ def recorder_alive(meta: dict[str, Any]) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):
+    except PermissionError:
+        pass  # another user's, but there
+    except OverflowError:
         return False
     started = start_time(pid)
     return started is None or meta.get("recorder_start") in (None, started)
@@ -153,30 +190,47 @@ def _add_what_guests_left(record: Record, folder: Path) -> None:
     """The recorder is gone: what the beacons wrote after its last look is still in their own files."""
     folders = [folder / place.GUESTS]
     left = record.meta.get("guest_dir")
-    if isinstance(left, str) and _same_machine(record.meta):
+    # Only a folder that could be a guests' one: a record from elsewhere may name any.
+    if isinstance(left, str) and Path(left).name.startswith("holter-") and _same_machine(record.meta):
         folders.append(Path(left))
-    offset = float(record.meta.get("started", 0.0)) - float(record.meta.get("mono", 0.0))
-    told = {(line.get("pid"), line["k"], line["m"]) for line in record.events}
+    offset = _number(record.meta.get("started")) - _number(record.meta.get("mono"))
+    told = {_key(line) for line in record.events}
     seen: dict[Any, int] = {}
     for line in record.timeline:
-        if line["k"] == "steps" and isinstance(line.get("seq"), int):
-            seen[line.get("pid")] = max(seen.get(line.get("pid"), -1), line["seq"])
+        if line["k"] == "steps" and isinstance(line.get("seq"), int) and isinstance(line.get("pid"), int):
+            seen[line["pid"]] = max(seen.get(line["pid"], -1), line["seq"])
     for place_ in folders:
-        if not place_.is_dir():
+        if not place_.is_dir() or place_.is_symlink():
             continue
-        for path in place_.glob("*.jsonl"):
+        for path in sorted(place_.glob("*.jsonl")):
             found, _bad = lines.read_file(path)
-            fresh = [line for line in found if (line.get("pid"), line["k"], line["m"]) not in told]
-            told |= {(line.get("pid"), line["k"], line["m"]) for line in fresh}
+            fresh = [line for line in found if _key(line) not in told]
+            told |= {_key(line) for line in fresh}
             record.events += fresh
-        for path in place_.glob("*.ring"):
+        for path in sorted(place_.glob("*.ring")):
             try:
-                view = RingView(path.read_bytes())
+                view = RingView(lines.read_bytes(path))
             except (OSError, NotARing):
                 continue
             slots = list(view.slots(seen.get(view.pid, -1)))
+            if slots:
+                seen[view.pid] = slots[-1].seq
             steps = window(view.pid, slots, offset)
             if steps:
                 record.timeline.append(steps)
-                seen[view.pid] = max(slot.seq for slot in slots)
             record.timeline += devices(view.pid, slots, offset)
+
+
+def _key(line: dict[str, Any]) -> tuple[Hashable, str, float]:
+    """What tells a guest's line from another."""
+    pid = line.get("pid")
+    return pid if isinstance(pid, int) else None, line["k"], line["m"]
+
+
+def _number(value: Any) -> float:
+    """A number of a record that may be anyone's; 0 for what is none."""
+    try:
+        found = float(value) if isinstance(value, (int, float)) else 0.0
+    except OverflowError:
+        return 0.0
+    return found if math.isfinite(found) else 0.0

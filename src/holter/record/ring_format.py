@@ -54,10 +54,10 @@ LATE = 2
 DEVICE = 3
 
 # seq, t (ns), step, kind, flags, epoch, count, batch; 13 whole numbers; 5 floats. By kind:
-#   STEP: the steps since the last such slot, `count` of them, `step` the last. Their time (ns) in all, the shortest, the
-#         longest; how many were split into phases and the time of those; of those data, forward, backward, optimizer;
-#         of all validation, checkpoint, compile; the first step with a non-finite loss, or 0. Loss: last, lowest,
-#         highest; learning rate; gradient norm.
+#   STEP: the steps since the last such slot, `count` of them, `step` the last. Their time (ns) in all, the shortest,
+#         the longest; how many were split into phases and the time of those; of those data, forward, backward,
+#         optimizer; of all validation, checkpoint, compile; the first step with a non-finite loss, or 0. Loss: last,
+#         lowest, highest; learning rate; gradient norm.
 #   LATE: one loss or norm that came back from the device after its step's slot was written
 #   DEVICE: count is the device's index; allocated, reserved, peak, driver, retries, ooms
 BODY = struct.Struct("<QQQHHIII13Q5d")

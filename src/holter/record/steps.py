@@ -35,7 +35,11 @@ def _single(pid: int, slot: Slot, offset: float) -> dict[str, Any]:
     time, low, high, full, full_time, *parts = slot.figures[:9]
     line: dict[str, Any] = {"k": "steps", "t": slot.time + offset, "m": slot.time, "pid": pid, "n": slot.count}
     line |= {"first": slot.step - slot.count + 1, "last": slot.step}
-    line |= {"sum": time * 1e-9, "min": low * 1e-9, "max": high * 1e-9}
+    line["sum"] = time * 1e-9
+    if slot.count:
+        line |= {"min": low * 1e-9, "max": high * 1e-9}
+    else:  # what was spent after the last step
+        line["first"] = slot.step
     # Of short steps only some were split into phases: what they spent stands for all.
     scale = time / full_time * 1e-9 if full and full_time else 0.0
     if scale:
@@ -53,7 +57,9 @@ def _readings(slot: Slot) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if slot.flags & f.F_LOSS_KNOWN:
         if math.isfinite(slot.loss):
-            found["loss"] = {"last": slot.loss, "min": slot.loss_low, "max": slot.loss_high}
+            # Where only skimmed steps had a loss that is a number, the extremes were not kept.
+            low, high = (x if math.isfinite(x) else slot.loss for x in (slot.loss_low, slot.loss_high))
+            found["loss"] = {"last": slot.loss, "min": low, "max": high}
         if slot.figures[12]:
             found["bad_loss"] = slot.figures[12]
     if slot.flags & f.F_GRAD_KNOWN:
@@ -87,7 +93,10 @@ def _merged_readings(early: dict[str, Any], late: dict[str, Any]) -> dict[str, A
 def merge(early: dict[str, Any], late: dict[str, Any]) -> dict[str, Any]:
     """Two neighbouring windows of one process as one."""
     merged = {**early, **late}
-    merged["first"] = early.get("first", late.get("first"))
+    # A window without steps holds a reading that came late, for a step that is in another one.
+    with_steps = [line for line in (early, late) if line.get("n")]
+    merged["first"] = (with_steps or [early])[0].get("first", late.get("first"))
+    merged["last"] = max(line.get("last", 0) for line in with_steps or [early, late])
     for name in ("n", "sum", "lost", *_PARTS, *_BETWEEN):
         if name in early or name in late:
             merged[name] = early.get(name, 0) + late.get(name, 0)

@@ -7,6 +7,8 @@ import os
 import struct
 from pathlib import Path
 
+from holter.record.lines import read_bytes
+
 KEEP = 256 * 1024
 _HEAD = struct.Struct("<8sQQ")  # magic, bytes kept, bytes written so far
 _MAGIC = b"HOLTTAIL"
@@ -43,8 +45,7 @@ class OutputTail:
 def read_tail(path: Path) -> bytes:
     """The kept output in order; empty when there is none or the file is not one of ours."""
     try:
-        with open(path, "rb") as file:
-            raw = file.read(_DATA_AT + KEEP)
+        raw = read_bytes(path, _DATA_AT + KEEP)
     except OSError:
         return b""
     if len(raw) < _DATA_AT + KEEP:

@@ -20,17 +20,23 @@ def interval_for(age: float) -> float:
     return found
 
 
-def memory_of(sample: dict[str, Any]) -> float:
-    """What the run held at a sample: the figure whose highs are never thinned away."""
-    for probe, field in (("cgroup", "usage"), ("apple", "footprint"), ("processes", "rss")):
-        reading = sample.get(probe)
-        if isinstance(reading, dict) and isinstance(reading.get(field), (int, float)):
-            return float(reading[field])
-    return 0.0
+# What a run held, as different sources count it: the highs of each are never thinned away.
+_HIGHS = (("cgroup", "usage"), ("apple", "footprint"), ("processes", "rss"))
+
+
+def _figure(sample: dict[str, Any], probe: str, field: str) -> float:
+    reading = sample.get(probe)
+    value = reading.get(field) if isinstance(reading, dict) else None
+    return float(value) if isinstance(value, (int, float)) else -1.0
+
+
+def _highest(samples: list[dict[str, Any]], probe: str, field: str) -> dict[str, Any]:
+    """The later one of equals, so that a flat curve keeps one sample and not two."""
+    return max(reversed(samples), key=lambda sample: _figure(sample, probe, field))
 
 
 def thin(lines: Iterable[dict[str, Any]], interval: float) -> list[dict[str, Any]]:
-    """Of each interval: the sample with the most memory, the last one, the steps in one window, the last of the rest."""
+    """Of each interval: samples with the most memory, the last one, the steps as one window, the last of the rest."""
     kept: list[dict[str, Any]] = []
     buckets: dict[int, list[dict[str, Any]]] = {}
     for line in lines:
@@ -44,13 +50,13 @@ def _thin_bucket(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     samples = [line for line in lines if line["k"] == "sample"]
     kept = []
     if samples:
-        last, high = samples[-1], max(samples, key=memory_of)
-        kept = [last] if high is last else [high, last]
+        highs = [_highest(samples, probe, field) for probe, field in _HIGHS]
+        last = samples[-1]
+        kept = [sample for sample in samples[:-1] if any(sample is high for high in highs)]
         # A probe that is read rarely may have spoken in a line that goes: its last word is carried over.
-        for sample in samples:
-            for probe, reading in sample.items():
-                if probe not in last and isinstance(reading, dict):
-                    last = kept[-1] = {**last, probe: reading}
+        for sample in reversed(samples):
+            last = {**{probe: reading for probe, reading in sample.items() if isinstance(reading, dict)}, **last}
+        kept.append(last)
     windows: dict[Any, dict[str, Any]] = {}
     rest: dict[Any, dict[str, Any]] = {}
     for line in lines:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import time
@@ -34,6 +33,7 @@ class RecordWriter:
         self._kinds: Counter[str] = Counter()
         self._thinned: dict[int, float] = {}
         self._begun: dict[int, float] = {}
+        self._torn: set[str] = set()  # files whose last line was cut off by a full disk
         self.dropped = 0
         self.problem = ""
         self._quiet_until = 0.0
@@ -45,12 +45,17 @@ class RecordWriter:
     def replace(self, name: str, data: bytes) -> None:
         path = self.folder / name
         partial = path.with_name(path.name + ".partial")
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            _write_all(fd, data)
-        finally:
-            os.close(fd)
-        os.replace(partial, path)
+            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                while data:
+                    data = data[os.write(fd, data) :]
+            finally:
+                os.close(fd)
+            os.replace(partial, path)
+        except OSError:
+            partial.unlink(missing_ok=True)  # half of it would only hold the space that is missing
+            raise
 
     def event(self, kind: str, /, **fields: Any) -> dict[str, Any]:
         """A rare fact, written at once."""
@@ -68,18 +73,19 @@ class RecordWriter:
             else:
                 self.dropped += 1
         if data:
-            self._append("_events", place.EVENTS, bytes(data), len(batch))
+            self._append("_events", place.EVENTS, bytes(data))
 
     def timeline(self, batch: list[dict[str, Any]]) -> None:
         """Samples and step windows of one tick, in one write."""
         if not batch:
             return
         now = self._clock()
-        if self._timeline is None or self._segment_over(now):
+        # A segment into which nothing could be written, on a full disk, is tried again under its own number.
+        if self._segment == 0 or (self._segment_size and self._segment_over(now)):
             self._next_segment(now)
         data = b"".join(lines.dump(line) for line in batch)
-        self._segment_size += len(data)
-        self._append("_timeline", self._segment_name(self._segment), data, len(batch))
+        if self._append("_timeline", self._segment_name(self._segment), data):
+            self._segment_size += len(data)
 
     def _segment_over(self, now: float) -> bool:
         return now - self._segment_since >= _SEGMENT_SECONDS or self._segment_size >= _SEGMENT_BYTES
@@ -91,6 +97,7 @@ class RecordWriter:
         if self._timeline is not None:
             os.close(self._timeline)
             self._timeline = None
+        self._torn.discard("_timeline")
         self._segment += 1
         self._segment_since = self._begun[self._segment] = now
         self._segment_size = 0
@@ -106,41 +113,43 @@ class RecordWriter:
             packed = path.with_name(path.name + ".gz")
             source = packed if packed.exists() else path
             try:
-                found, _bad = lines.read_file(source)
-                data = gzip.compress(b"".join(lines.dump(line) for line in thin(found, interval)), 6)
-                self.replace(f"{place.TIMELINE}/{packed.name}", data)
-                if source is path:
-                    path.unlink()
+                raw, _whole = lines.load(source)
+                found, _bad = lines.parse(raw)
+                data = b"".join(lines.dump(line) for line in thin(found, interval))
+                self.replace(f"{place.TIMELINE}/{packed.name}", lines.pack(data))
+                path.unlink(missing_ok=True)
+            except FileNotFoundError:
+                pass  # nothing of it could be written
             except OSError as error:
-                self.problem = str(error)
+                self.problem = error.strerror or str(error)
+                continue  # there may be room at the next segment
+            except Exception as error:
+                self.problem = f"{type(error).__name__}: {error}"  # a line that is not as we wrote it: left as it is
             self._thinned[number] = interval
 
-    def _append(self, holder: str, name: str, data: bytes, count: int) -> None:
+    def _append(self, holder: str, name: str, data: bytes) -> bool:
         now = self._clock()
         if now < self._quiet_until:
-            self.dropped += count
-            return
+            self.dropped += data.count(b"\n")
+            return False
+        if holder in self._torn:
+            data = b"\n" + data  # ends the line that was cut off, so that it does not spoil the next one
         try:
             fd = getattr(self, holder)
             if fd is None:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
                 fd = os.open(self.folder / name, flags, 0o600)
                 setattr(self, holder, fd)
-            _write_all(fd, data)
+            while data:
+                data = data[os.write(fd, data) :]
+                self._torn.add(holder)
+            self._torn.discard(holder)
+            return True
         except OSError as error:
-            self.dropped += count
+            self.dropped += data.lstrip(b"\n").count(b"\n")
             self.problem = error.strerror or str(error)
             self._quiet_until = now + _RETRY_AFTER
-            # What was written of the line ends here; the newline keeps it from spoiling the next one.
-            self._end_torn_line(getattr(self, holder))
-
-    @staticmethod
-    def _end_torn_line(fd: int | None) -> None:
-        if fd is not None:
-            try:
-                os.write(fd, b"\n")
-            except OSError:
-                pass
+            return False
 
     def close(self) -> None:
         for holder in ("_events", "_timeline"):
@@ -148,8 +157,3 @@ class RecordWriter:
             if fd is not None:
                 os.close(fd)
                 setattr(self, holder, None)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]

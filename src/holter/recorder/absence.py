@@ -12,7 +12,6 @@ _FLAGS = {
     "I": "Python was started with -I, which shuts the environment out",
     "E": "Python was started with -E, which ignores PYTHONPATH",
 }
-_TAKES_VALUE = {"-c", "-m", "-W", "-X"}
 
 
 def why_no_guest(pid: int, command: list[str], guest_dir: Path | None) -> str:
@@ -24,6 +23,8 @@ def why_no_guest(pid: int, command: list[str], guest_dir: Path | None) -> str:
         return because
     try:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except PermissionError:
+        return "the process runs as another user, or was given more rights"
     except OSError:
         return ""
     # Only the one variable is looked at, and only for whether our folder is in it.
@@ -34,17 +35,22 @@ def why_no_guest(pid: int, command: list[str], guest_dir: Path | None) -> str:
 
 
 def flag_that_shuts_out(command: list[str]) -> str:
-    """Which of -S, -I and -E stands among the interpreter's own options."""
+    """Which of -S, -I and -E stands among the interpreter's own options, also in a bunch such as -uE."""
     words = iter(command[1:])
     for word in words:
         if not word.startswith("-") or word == "-":
             return ""
-        if word in _TAKES_VALUE:
-            if word in ("-c", "-m"):
-                return ""
-            next(words, None)
-        elif not word.startswith("--"):
-            for letter in word[1:]:
-                if letter in _FLAGS:
-                    return _FLAGS[letter]
+        if word.startswith("--"):
+            if word == "--check-hash-based-pycs":
+                next(words, None)
+            continue
+        for at, letter in enumerate(word[1:], 1):
+            if letter in _FLAGS:
+                return _FLAGS[letter]
+            if letter in "cm":
+                return ""  # what follows is the program's
+            if letter in "WX":
+                if at == len(word) - 1:
+                    next(words, None)
+                break  # the rest of the word is its value
     return ""

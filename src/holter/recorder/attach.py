@@ -20,6 +20,7 @@ from holter.recorder.sampler import Sampler
 from holter.recorder.watch import BUSY_CORES, MOVING_BYTES
 
 SECONDS = 5.0
+_OTHERS = 8  # further Python processes of the tree whose stacks are read
 
 
 def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
@@ -30,8 +31,13 @@ def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
     begun = time.monotonic()
     sampler = Sampler(probes_here())
     finder = here("tree").TreeFinder(pid)
-    writer.event("process", pid=pid, command=mask_command(command)[:60], python=is_python(pid, command))
-    first = _stacks(pid, writer, 1)
+    target, others = _choose(pid, finder.find())
+    for one in (target, *others):
+        words = command_of(one)
+        writer.event("process", pid=one, command=mask_command(words)[:60], python=is_python(one, words))
+    first = _stacks(target, writer, 1, _role(target))
+    for one in others:
+        _stacks(one, writer, 1, _role(one))
     samples: list[dict[str, Any]] = []
     while (now := time.monotonic()) - begun < seconds and lives(pid):
         sample, missing = sampler.sample(Tree(pid, finder.find()), now)
@@ -43,15 +49,15 @@ def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
     if not lives(pid):
         writer.event("end", exit_code=None, signal=None, because="the process ended while it was being watched")
         return
-    second = _stacks(pid, writer, 2)
-    waiting = _waiting(pid)
+    second = _stacks(target, writer, 2, _role(target))
+    waiting = _waiting(target)
     cpu, moved = _rates(samples)
     same = stacks.same_place(first, second) if first and second else not first and not second
     if same and cpu < BUSY_CORES and moved < MOVING_BYTES and waiting.get("state", "S") in ("S", "D"):
         spot = stacks.place_of(second) or {}
         writer.event(
             "stall",
-            pid=pid,
+            pid=target,
             since=begun,
             phase="attached",
             step=0,
@@ -81,13 +87,33 @@ def check(pid: int) -> None:
         raise NoSuchProcess(f"process {pid} has ended; only its entry is left until its parent looks (a zombie)")
 
 
-def _stacks(pid: int, writer: RecordWriter, look: int) -> list[dict[str, Any]]:
+def _choose(pid: int, tree: list[int]) -> tuple[int, list[int]]:
+    """Whose stacks to read: the process itself, or the Python under a shell or launcher; and its other Pythons."""
+    pythons = [one for one in tree if is_python(one, command_of(one))]
+    if is_python(pid, command_of(pid)) or not pythons:
+        target = pid
+    else:
+        # Of several the one that was started first is the one that the others belong to.
+        target = pythons[0]
+    return target, [one for one in pythons if one != target][:_OTHERS]
+
+
+def _role(pid: int) -> str:
+    """A DataLoader names its workers; whoever else is asked about stands for the trainer."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "trainer"
+    return "worker" if name == "pt_data_worker" else "trainer"
+
+
+def _stacks(pid: int, writer: RecordWriter, look: int, role: str) -> list[dict[str, Any]]:
     if not is_python(pid, command_of(pid)):
         writer.event("stacks", pid=pid, role="other", reason="attach", round=look, via="py-spy", failed="not Python")
         return []
     threads, because = stacks.from_py_spy(pid)
     found: dict[str, Any] = {"threads": threads} if threads else {"failed": because}
-    writer.event("stacks", pid=pid, role="trainer", reason="attach", round=look, via="py-spy", **found)
+    writer.event("stacks", pid=pid, role=role, reason="attach", round=look, via="py-spy", **found)
     return threads
 
 
@@ -109,4 +135,3 @@ def _rates(samples: list[dict[str, Any]]) -> tuple[float, float]:
         return float(fields.get("read_bytes", 0) + fields.get("write_bytes", 0))
 
     return (last["cpu_s"] - first["cpu_s"]) / span, (moved(last) - moved(first)) / span
-

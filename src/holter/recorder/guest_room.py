@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import holter
 from holter.record.gather import gather
 from holter.record.reader import start_time
+from holter.recorder.processes import lives
 
 OWNER = "owner.json"
 _ROOM = 8 << 20
@@ -44,17 +46,33 @@ def clear_abandoned() -> None:
     for base in {"/dev/shm", tempfile.gettempdir()}:
         for guest_dir in Path(base).glob(f"holter-{os.getuid()}-*"):
             try:
-                owner = json.loads((guest_dir / OWNER).read_text())
-                if start_time(int(owner["keeper"])) == owner["start"] is not None:
+                if not _ours(guest_dir):
                     continue
-                (guest_dir / OWNER).unlink()
+                text = (guest_dir / OWNER).read_text()
+                owner = json.loads(text)
+                if _in_use(guest_dir, int(owner["keeper"]), owner["start"]):
+                    continue
+                (guest_dir / OWNER).unlink()  # whoever comes second fails here, and leaves it to the first
                 record = owner.get("record")
-            except (OSError, ValueError, KeyError, TypeError):
+            except (OSError, ValueError, KeyError, TypeError, OverflowError):
                 continue
-            if record and Path(record).is_dir():
-                gather(guest_dir, Path(record))
-            else:
+            if not record or not Path(record).is_dir():
                 shutil.rmtree(guest_dir, ignore_errors=True)
+            elif not gather(guest_dir, Path(record)):
+                (guest_dir / OWNER).write_text(text)  # the disk is full: the next run tries again
+
+
+def _ours(guest_dir: Path) -> bool:
+    """These places are open to all: a folder or a link that someone else put there is none of ours."""
+    facts = guest_dir.lstat()
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
+
+
+def _in_use(guest_dir: Path, keeper: int, start: int | None) -> bool:
+    """True while the keeper lives, or a guest that outlived it; where start times are not known, its number decides."""
+    if lives(keeper) and start_time(keeper) == start:
+        return True
+    return any(lives(int(path.stem)) for path in guest_dir.iterdir() if path.stem.isdigit())
 
 
 def environment(guest_dir: Path | None, run_id: str, base: Mapping[str, str]) -> dict[str, str]:

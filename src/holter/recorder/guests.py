@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from holter.record import lines
-from holter.record.ring_reader import NotARing, RingView, Slot
+from holter.record.ring_format import STEP
+from holter.record.ring_reader import RingView, Slot
 from holter.record.steps import devices, window
 
 _MOST_AT_ONCE = 1 << 20
@@ -20,15 +21,19 @@ class _Ring:
             self.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.view = RingView(self.map)
         self.seen = -1
+        self.steps = 0
 
     def fresh(self) -> tuple[list[Slot], int]:
-        """Slots not seen before, and how many were overwritten before they could be."""
+        """Slots not seen before, and how many steps were overwritten before they could be."""
         slots = list(self.view.slots(self.seen))
         if not slots:
             return [], 0
-        lost = max(0, slots[0].seq - self.seen - 1)
         self.seen = slots[-1].seq
-        return slots, lost
+        windows = [slot for slot in slots if slot.kind == STEP]
+        if not windows:
+            return slots, 0
+        before, self.steps = self.steps, windows[-1].step
+        return slots, max(0, self.steps - before - sum(slot.count for slot in windows))
 
 
 class Guests:
@@ -93,6 +98,8 @@ class Guests:
         except OSError:
             return []
         whole = raw.rfind(b"\n") + 1  # the rest is still being written
+        if not whole and len(raw) == _MOST_AT_ONCE:
+            whole = len(raw)  # no line of ours is that long
         self._read[entry.name] = at + whole
         found, _bad = lines.parse(raw[:whole])
         return found
@@ -103,9 +110,9 @@ class Guests:
             return
         try:
             self.rings[pid] = _Ring(Path(entry.path))
-        except NotARing:
-            pass  # its header is not written yet: look again at the next tick
-        except (OSError, ValueError):
+        except ValueError:
+            pass  # still empty, or its header is not written yet: look again at the next tick
+        except OSError:
             self._refused.add(entry.name)
 
 

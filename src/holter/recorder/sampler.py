@@ -43,6 +43,7 @@ class Sampler:
         self._cpu = cpu_clock
         self.urgent = False
         self._curve: list[tuple[float, float]] = []
+        self._limit = 0.0
 
     @property
     def pace(self) -> float:
@@ -53,7 +54,8 @@ class Sampler:
         line: dict[str, Any] = {}
         missing: list[dict[str, Any]] = []
         for state in self._states:
-            if now + 0.02 < state.due and not (self.urgent and state.probe.urgent):
+            hurried = self.urgent and state.probe.urgent and not state.missing
+            if now + 0.02 < state.due and not hurried:
                 continue
             reading, because = self._read(state, tree, now)
             if reading:  # an empty one: nothing to say this time
@@ -88,10 +90,14 @@ class Sampler:
     def _choose_pace(self, line: dict[str, Any], now: float) -> None:
         """Ten readings a second within 10 % of the limit, or when growth would reach it within half a minute."""
         nearness = nearest_limit(line)
+        self._curve = [(m, u) for m, u in self._curve if now - m <= 5.0]
         if nearness is None:
+            self.urgent = self.urgent and bool(self._curve)  # what is no longer known is no reason to hurry
             return
         used, limit = nearness
-        self._curve = [*[(m, u) for m, u in self._curve if now - m <= 5.0], (now, used)]
+        if limit != self._limit:
+            self._limit, self._curve = limit, []  # another wall: what was used against the last one is no growth
+        self._curve.append((now, used))
         first_m, first_u = self._curve[0]
         growth = (used - first_u) / (now - first_m) if now - first_m >= 0.9 else 0.0
         self.urgent = used >= _NEAR * limit or (growth > 0 and (limit - used) / growth <= _SOON)
@@ -110,7 +116,7 @@ def nearest_limit(line: dict[str, Any]) -> tuple[float, float] | None:
     cgroup, memory = line.get("cgroup", {}), line.get("memory", {})
     if cgroup.get("limit"):
         # File pages can be dropped: what can't is the anonymous part, where it is known.
-        used = cgroup["usage"] - cgroup.get("file", 0) if "file" in cgroup else cgroup.get("usage", 0)
+        used = cgroup.get("usage", 0) - cgroup.get("file", 0)
         found.append((max(used, cgroup.get("anon", 0)), cgroup["limit"]))
     if memory.get("total") and "available" in memory:
         found.append((memory["total"] - memory["available"], memory["total"]))

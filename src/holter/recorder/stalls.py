@@ -9,10 +9,11 @@ from typing import Any
 
 from holter.recorder import stacks
 from holter.recorder.guests import Guests
-from holter.recorder.watch import LONG_PHASES, PAUSE, Activity, Suspicion, Watch, long_by_name
+from holter.recorder.watch import BUSY_SHORTEST, LONG_PHASES, PAUSE, Activity, Suspicion, Watch, long_by_name
 from holter.units import duration
 
 _WORKERS = 16
+_REMEMBERED = 600
 
 Event = Callable[..., None]
 
@@ -36,6 +37,7 @@ class Stalls:
         self.stuck: Any = None  # this platform's probe of what a thread waits in
         self.hung = False
         self._suspects: dict[int, _Suspect] = {}
+        self._running: list[tuple[float, bool]] = []  # whether any process of the tree wanted the CPU, by reading
 
     @property
     def looking(self) -> bool:
@@ -44,6 +46,7 @@ class Stalls:
     def suspended(self, now: float) -> None:
         self.watch.suspended(now)
         self._suspects.clear()
+        self._running.clear()
 
     def look(self, now: float, states: list[dict[str, Any]], sample: dict[str, Any]) -> None:
         """One tick."""
@@ -55,6 +58,8 @@ class Stalls:
             if any(e.get("state") == "T" and e["pid"] in self.guests.rings for e in processes.get("list", [])):
                 self.suspended(now)
                 return
+            running = any(entry.get("state") == "R" for entry in processes.get("list", []))
+            self._running = [*self._running[-_REMEMBERED:], (now, running)]
         for what, detail in self.watch.observe(now, states, activity):
             if what == "over":
                 self._over(*detail)
@@ -85,9 +90,11 @@ class Stalls:
             self.watch.not_a_hang(suspicion.pid, now, patience)
         elif suspect.threads and threads and not stacks.same_place(suspect.threads, threads):
             self.watch.not_a_hang(suspicion.pid, now)
+        elif now - suspicion.since < BUSY_SHORTEST and self._starved(suspicion.since, now):
+            self.watch.not_a_hang(suspicion.pid, now)
         else:
             self.watch.told(suspicion.pid)
-            self._worker_stacks()
+            self._stacks_of_others(suspicion.pid)
             self._told(suspicion, threads, now)
 
     def _told(self, suspicion: Suspicion, threads: list[dict[str, Any]], now: float) -> None:
@@ -124,22 +131,27 @@ class Stalls:
             threads = threads or native
         return threads
 
-    def _worker_stacks(self) -> None:
-        """The data workers' stacks too, twice: a trainer that waits for data is rarely the one that is stuck."""
-        workers = [pid for pid in sorted(self.guests.armed) if self.guests.role(pid) == "worker"][:_WORKERS]
+    def _starved(self, since: float, now: float) -> bool:
+        """A tree that wants the CPU at most readings is at work, however little of it other programs leave."""
+        seen = [running for m, running in self._running if m >= since + (now - since) / 2]
+        return len(seen) >= 3 and sum(seen) > 0.5 * len(seen)
+
+    def _stacks_of_others(self, told: int) -> None:
+        """The stacks of data workers and of other ranks too, twice: who waits is rarely the one that is stuck."""
+        part = self.guests.role
+        others = [pid for pid in sorted(self.guests.armed) if pid != told and part(pid) in ("worker", "trainer")]
         for look in (1, 2):
-            for pid in workers:
+            for pid in others[:_WORKERS]:
                 threads = stacks.from_faulthandler(pid, self.guest_dir) if self.guest_dir is not None else []
+                fields: dict[str, Any] = {"pid": pid, "role": part(pid), "reason": "stall", "round": look}
+                if look == 2 and part(pid) == "trainer":
+                    # A collective shows itself in native frames only.
+                    native, _ = stacks.from_py_spy(pid)
+                    if native:
+                        self.event("stacks", **fields, via="py-spy", threads=native)
+                        continue
                 if threads:
-                    self.event(
-                        "stacks",
-                        pid=pid,
-                        role="worker",
-                        reason="stall",
-                        round=look,
-                        via="faulthandler",
-                        threads=threads,
-                    )
+                    self.event("stacks", **fields, via="faulthandler", threads=threads)
 
     def _waiting(self, pid: int) -> dict[str, Any]:
         """What the kernel says the main thread waits in."""

@@ -70,7 +70,7 @@ class Watch:
         self._activity: list[Activity] = []
 
     def observe(self, now: float, guests: list[dict[str, Any]], activity: Activity | None) -> list[tuple[str, Any]]:
-        """One look: `("suspect", Suspicion)` for a silence that wants stacks, `("over", (pid, lasted))` for one that ended."""
+        """One look: `("suspect", Suspicion)` for a silence that wants stacks, `("over", (pid, lasted))` for its end."""
         if activity is not None:
             self._activity = [*[a for a in self._activity if now - a.m <= 3600.0], activity][-4000:]
         found: list[tuple[str, Any]] = []
@@ -90,7 +90,8 @@ class Watch:
 
     def told(self, pid: int) -> None:
         """The silence was confirmed and told: once is enough."""
-        self._patients[pid].told = True
+        if pid in self._patients:
+            self._patients[pid].told = True
 
     def not_a_hang(self, pid: int, now: float, patience: float = 0.0) -> None:
         """The stacks say that it moves, or that it is at something that takes long: look again later."""
@@ -111,7 +112,8 @@ class Watch:
         found: list[tuple[str, Any]] = []
         if patient.sign:
             silence = max(0.0, max(guest["since"], guest["activity"]) - patient.since)
-            name = _family(patient.phase)
+            # The first step may have been a minute of compiling: that says nothing of the others.
+            name = "start" if patient.sign[0] == 0 else _family(patient.phase)
             # The silence that was told as a hang teaches nothing, or the next one would be given hours.
             if patient.told:
                 found.append(("over", (guest["pid"], silence)))
@@ -131,12 +133,13 @@ class Watch:
         limit, learned = self._limit(patient, guest)
         if silence < limit:
             return None
-        cpu, moving = self._did(patient.since, now)
-        if cpu >= BUSY_CORES or moving >= MOVING_BYTES:
+        did = self._did(patient.since, now)
+        cpu, moving = did or (0.0, 0.0)
+        if did is None or cpu >= BUSY_CORES or moving >= MOVING_BYTES:
             limit = max(BUSY_SHORTEST, limit * BUSY_TIMES)
             if silence < limit:
                 return None
-            learned += "; longer, since it is busy"
+            learned += "; longer, since it is busy" if did else "; longer, since it may be busy"
         return Suspicion(guest["pid"], patient.since, guest["phase"], guest["step"], limit, learned, cpu)
 
     def _limit(self, patient: _Patient, guest: dict[str, Any]) -> tuple[float, str]:
@@ -154,12 +157,17 @@ class Watch:
             limit, learned = patient.patience, "its own functions say that it takes long"
         return limit, learned
 
-    def _did(self, since: float, now: float) -> tuple[float, float]:
-        """Cores used and bytes moved per second in the later half of the silence: its start is still the last step's."""
+    def _did(self, since: float, now: float) -> tuple[float, float] | None:
+        """Cores used and bytes moved per second in the later half of the silence: its start is still the last step's.
+
+        None when that is not known. A large tree is read less often, so the reading before the middle counts too.
+        """
         middle = since + (now - since) / 2
-        window = [a for a in self._activity if a.m >= middle]
+        later = [a for a in self._activity if a.m >= middle]
+        earlier = [a for a in self._activity if since <= a.m < middle]
+        window = later if len(later) >= 2 else [*earlier[-1:], *later]
         if len(window) < 2:
-            return 0.0, 0.0
+            return None
         first, last = window[0], window[-1]
         span = max(last.m - first.m, 1e-3)
         return max(0.0, last.cpu_s - first.cpu_s) / span, max(0.0, last.bytes - first.bytes) / span

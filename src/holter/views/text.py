@@ -18,7 +18,11 @@ _KEEPS = {
     "equivalent": "equivalent result",
     "changed": "changes the result",
 }
-_MOST_EVIDENCE = 12
+_MOST_EVIDENCE = 10
+# From this share of the limit on, a healthy run's memory is told against it.
+_MUCH = 0.5
+# Where a cure could change what is learned, it says that it does not; elsewhere that goes without saying.
+_TOUCH_THE_RESULT = ("leak", "oversize", "thrash", "fragmentation", "nan", "recompile", "overhead", "input-bound", "cpu")
 
 
 class Chart(Protocol):
@@ -88,12 +92,15 @@ def healthy_line(verdict: Verdict, shown: Exhibits, color: bool = False) -> str:
     if shown.epochs:
         facts.append(f"{count(shown.epochs)} {'epoch' if shown.epochs == 1 else 'epochs'}")
     if shown.peak_memory:
-        of = f" of {size(shown.memory_limit)}" if shown.memory_limit else ""
-        facts.append(f"peak memory {size(shown.peak_memory)}{of}")
+        near = shown.memory_limit and shown.peak_memory > _MUCH * shown.memory_limit
+        facts.append(f"peak {size(shown.peak_memory)}" + (f" of {size(shown.memory_limit or 0)}" if near else ""))
     said = f": {', '.join(facts)}" if facts else ""
     meant = _after(verdict.ending, "it stopped on purpose")
+    if state == "is running" and ": " in verdict.ending.claim:
+        # What it was at when Holter looked says more than any figure.
+        said, meant = f": {clean(verdict.ending.claim).partition(': ')[2]}", ""
     run = clean(verdict.run.get("id") or "")
-    more = f" (holter why {run})" if run else ""
+    more = f" ({run})" if run else ""
     return f"{paint(mark, style, color)} {command_of(verdict)} {state}{took}{said}{meant}{more}"
 
 
@@ -111,8 +118,9 @@ def _page(verdict: Verdict, shown: Exhibits, width: int, color: bool) -> list[st
     first, others = (verdict.findings[0], verdict.findings[1:]) if verdict.findings else (None, ())
     if first is not None:
         lines += _block("Why", [_graded(first)], width, color)
+    said = claim + (f" {clean(first.claim)}" if first is not None else "")
     proof = [chart_line(chart) for chart in shown.charts]
-    proof += _evidence([*verdict.ending.evidence, *(first.evidence if first else ())])
+    proof += _evidence([*verdict.ending.evidence, *(first.evidence if first else ())], said)
     lines += _block("Proof", proof, width, color)
     if first is not None:
         lines += _block("Line", _culprit(first), width, color)
@@ -138,7 +146,9 @@ def _block(name: str, texts: Iterable[str], width: int, color: bool) -> list[str
 
 def _graded(finding: Finding) -> str:
     claim = clean(finding.claim)
-    said = claim[:1].upper() + claim[1:]
+    # A name of a file or a class keeps its own first letter.
+    plain_word = claim.partition(" ")[0].isalpha()
+    said = claim[:1].upper() + claim[1:] if plain_word else claim
     doubt = {"hypothesis": "Perhaps: ", "supported": "", "established": ""}[finding.grade]
     return f"{doubt}{said}. [{clean(finding.cause)}, {finding.grade}]"
 
@@ -154,9 +164,12 @@ def chart_line(chart: Chart) -> str:
     return clean(f"{chart.label}   {chart.low} ") + sparkline(chart.values, chart.top) + clean(f" {chart.high}{limit}")
 
 
-def _evidence(found: Sequence[Evidence]) -> list[str]:
+def _evidence(found: Sequence[Evidence], said: str = "") -> list[str]:
+    """Give the proof in lines, without what the sentences above have said already."""
     lines: list[str] = []
     for one in found:
+        if clean(one.value) in said:
+            continue
         at = time.strftime(" at %H:%M:%S", time.localtime(one.when)) if one.when and 0 < one.when < 4e9 else ""
         line = f"{clean(one.what)}: {clean(one.value)}{at}"
         if line not in lines:
@@ -184,7 +197,8 @@ def _short(path: str, longest: int = 36) -> str:
 def _cures(finding: Finding) -> list[str]:
     lines = []
     for cure in finding.cures:
-        lines.append(f"{clean(cure.title)}  " + hold(f"({_KEEPS.get(cure.keeps, cure.keeps)})"))
+        keeps = "" if cure.keeps == "exact" and finding.family not in _TOUCH_THE_RESULT else _KEEPS.get(cure.keeps, "")
+        lines.append(clean(cure.title) + (f"  {hold(f'({keeps})')}" if keeps else ""))
         lines += [f"  {clean(line)}" for line in cure.how.splitlines()]
     return lines
 

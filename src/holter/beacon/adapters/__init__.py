@@ -4,6 +4,7 @@ An adapter imports nothing of its framework itself: it is woken when the script 
 """
 
 import os
+import sys
 
 # Read from the files' first lines instead of importing them: a process that trains nothing pays for no adapter.
 _MARK = "WAITS_FOR = "
@@ -31,7 +32,8 @@ def _waker(guest, name):
         from importlib import import_module
 
         adapter = import_module(__name__ + "." + name)
-        version = str(getattr(module, "__version__", "")) or "unknown"
+        top = sys.modules.get(module.__name__.partition(".")[0], module)
+        version = str(getattr(top, "__version__", "unknown"))
         guest.adapter(module.__name__, version, lambda: adapter.install(guest, module))
 
     return wake

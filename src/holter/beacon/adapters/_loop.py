@@ -11,9 +11,9 @@ from threading import get_ident, main_thread
 from time import monotonic, monotonic_ns
 
 from ..user_frame import is_user_file
+from ._turns import Turns
 
 _BATCH_EVENTS = 50
-_TURNS = 5  # steps that others may take in a row before the one that counted is thought to be done
 _FREELY = 100  # events of one kind that are told as they come
 _AT_MOST = 600
 _PAUSE = 10.0
@@ -57,9 +57,7 @@ class Loop:
         self.applied_eagerly = False
         self.optimizer = None  # the one whose learning rate is read
         self.optimizer_id = None
-        self.main_id = None  # whose steps count, where several take turns
-        self._main = None
-        self.others = 0
+        self.turns = Turns()
         self.cpu_only = False  # until it is known: a value on a device is never read
         self.eager_tensor = None
         self.loss = self.lr = nan
@@ -112,31 +110,8 @@ class Loop:
         self.busy = self.in_fit = 0
 
     def counts(self, thing):
-        """For how many steps this one of an optimizer or function counts.
-
-        Where several take turns, as in a GAN, it is the first that counts. One that goes on alone has taken over, and
-        what it had done before that was seen counts too.
-        """
-        if id(thing) == self.main_id:
-            self.others = 0
-            return 1
-        n = 1
-        if self.main_id is not None:
-            self.others += 1
-            if self.others <= _TURNS:
-                return 0
-            n = self.others
-        self.others = 0
-        self.main_id = id(thing)
-        try:
-            self._main = weakref.ref(thing, self._main_died)
-        except TypeError:
-            self._main = thing
-        return n
-
-    def _main_died(self, reference):
-        if reference is self._main:
-            self.main_id = None
+        """For how many steps this one of an optimizer or function counts."""
+        return self.turns.counts(thing)
 
     def step(self, n=1):
         """Close a step with what is known of it."""

@@ -7,6 +7,7 @@ from math import prod
 
 from ...record import ring_format as f
 from ..user_frame import is_user_file
+from ._patch import read_locals
 
 _BATCH_EVENTS = 50
 
@@ -125,7 +126,8 @@ def _value(node, frame):
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
-        return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+        held = read_locals(frame, node.id)[0]
+        return frame.f_globals.get(node.id) if held is None else held
     if isinstance(node, ast.Attribute):
         owner = _value(node.value, frame)
         held = getattr(owner, "__dict__", None)

@@ -22,6 +22,8 @@ from ...record import ring_format as f
 from ..census import site_of
 from ..user_frame import is_user_file
 from . import _torch_device, _torch_plan
+from ._patch import drop_own_frame, read_locals, timed
+from ._turns import Turns
 
 WAITS_FOR = ("torch",)
 _NEWBORN = 256
@@ -45,9 +47,8 @@ class _Adapter:
         self.beat = guest.beat
         self.trained = set()  # ids of parameters that an optimizer holds
         self.wrapped = set()  # model classes whose calls are timed
-        self.modules = weakref.WeakSet()
+        self.modules = {}  # id -> weak reference; half-built ones can't always be hashed
         self.newborn = []  # modules made since the last count, with the line that made them
-        self.main = None  # the optimizer whose steps count: the first that stepped
         self.loss = nan
         self.batch = 0
         self.shape = None
@@ -55,7 +56,6 @@ class _Adapter:
         self.grad_norm = nan
         self.known = 0  # what of loss and norm is a reading: the flags of a slot
         self.rate = nan
-        self.main_id = None
         self.next_rare = 0
         self.next_norm = self.beat.since + 2_000_000_000
         self.is_compiling = torch.compiler.is_compiling
@@ -80,12 +80,13 @@ class _Adapter:
         adapter, module_class = self, self.torch.nn.Module
 
         def module_born(module):
-            adapter.modules.add(module)
+            number = id(module)
+            adapter.modules[number] = weakref.ref(module, lambda _ref: adapter.modules.pop(number, None))
             frame = maker = sys._getframe(2)
             while frame is not None:
                 code = frame.f_code
                 if code.co_name == "__init__" and code.co_argcount and code.co_varnames[0] == "self":
-                    owner = frame.f_locals.get("self")
+                    owner = read_locals(frame, "self")[0]
                     if owner is module:
                         maker = frame.f_back  # still its own constructor, or one that it inherits from
                     elif isinstance(owner, module_class):
@@ -121,7 +122,7 @@ class _Adapter:
         self.count_models()
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self.trained |= mine
-        everyone = list(self.modules)
+        everyone = [module for module in (ref() for ref in list(self.modules.values())) if module is not None]
         parts = {id(child) for module in everyone for child in module.children()}
         for module in everyone:
             if id(module) in parts or isinstance(module, self.torch.jit.ScriptModule):
@@ -152,6 +153,9 @@ class _Adapter:
             enter(3 if grad_enabled() else 6)  # FORWARD, VALIDATION
             try:
                 result = inner(module, *args, **kwargs)
+            except BaseException as error:
+                drop_own_frame(error)
+                raise
             finally:
                 enter(phase and 1)  # OTHER, or still START
             try:
@@ -194,6 +198,9 @@ class _Adapter:
             enter(2)  # DATA
             try:
                 return inner_next(iterator)
+            except BaseException as error:
+                drop_own_frame(error)
+                raise
             finally:
                 enter(phase and 1)
                 plan.drew_from = id(iterator)
@@ -224,6 +231,9 @@ class _Adapter:
                 enter(4)  # BACKWARD
                 try:
                     result = inner(tensor, *args, **kwargs)
+                except BaseException as error:
+                    drop_own_frame(error)
+                    raise
                 finally:
                     # What follows up to the step's end is the optimizer's: unscaling, clipping, the update. It also
                     # ends a validation, whatever mode the model was left in.
@@ -256,16 +266,20 @@ class _Adapter:
     def _patch_optimizers(self):
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        beat, guard = self.beat, self.guard
+        beat, guard, turns = self.beat, self.guard, Turns()
         is_compiling = self.is_compiling
 
         def after(optimizer, _args, _kwargs):
             if is_compiling():
                 return
             try:
-                if id(optimizer) != self.main_id and not self._counts(optimizer):
-                    return
-                beat.step(self.loss, self.rate, self.grad_norm, self.batch, self.known)
+                n = 1
+                if id(optimizer) != turns.main_id:
+                    n = turns.counts(optimizer)
+                    if not n:
+                        return
+                    self._learn(optimizer)
+                beat.step(self.loss, self.rate, self.grad_norm, self.batch, self.known, n)
                 if self.known & 2:
                     self.known = 0
                 if beat.since >= self.next_rare:
@@ -274,15 +288,6 @@ class _Adapter:
                 guard.caught("after step", error)
 
         register_optimizer_step_post_hook(after)
-
-    def _counts(self, optimizer):
-        """Whether this optimizer's steps are the run's: the first that stepped, until it is gone."""
-        if self.main is not None and self.main() is not None:
-            return False
-        self.main = weakref.ref(optimizer)
-        self.main_id = id(optimizer)
-        self._learn(optimizer)
-        return True
 
     def _rare(self, optimizer, now):
         """Once a second: what need not be known at every step."""
@@ -296,8 +301,6 @@ class _Adapter:
         if self.newborn:
             self.count_models()
         self.guest.census.tell(monotonic())
-        if self.main is not None and self.main() is None:
-            self.main_id = None  # the optimizer was dropped: the next one that steps counts
 
     def _patch_mode(self):
         module_class = self.torch.nn.Module
@@ -321,7 +324,7 @@ class _Adapter:
         module_class.train = train
 
     def _patch_save(self):
-        _timed(self.torch, "save", self.beat, f.CHECKPOINT)
+        timed(self.torch, "save", self.beat, f.CHECKPOINT)
 
     def _patch_scaler(self):
         amp = getattr(self.torch, "amp", None)
@@ -408,17 +411,3 @@ def _after_init(cls, act, guard):
             guard.caught(cls.__name__ + ".__init__", error)
 
     cls.__init__ = __init__
-
-
-def _timed(holder, name, beat, phase):
-    inner = getattr(holder, name)
-
-    @functools.wraps(inner)
-    def timed(*args, **kwargs):
-        before = beat.enter(phase)
-        try:
-            return inner(*args, **kwargs)
-        finally:
-            beat.enter(before)
-
-    setattr(holder, name, timed)

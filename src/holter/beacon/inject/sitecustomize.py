@@ -12,10 +12,8 @@ def _holter_arrive():
     guest_dir = os.environ.get("HOLTER_GUESTS")
     if not guest_dir or not os.path.isdir(guest_dir):
         return
-    import types
-
     # The guest travels by path: a package of its own name, so that it never meets a `holter` installed here.
-    package = types.ModuleType("_holter")
+    package = type(sys)("_holter")
     package.__path__ = [os.path.dirname(os.path.dirname(_here))]
     sys.modules["_holter"] = package
     from _holter.beacon import arrive
@@ -29,7 +27,7 @@ except Exception:
     pass
 
 # Now the user's own sitecustomize, as if ours had never been there; its errors are its own and stay visible.
-sys.path[:] = [p for p in sys.path if os.path.abspath(p) != _here]
+sys.path[:] = [p for p in sys.path if os.path.normpath(p) != _here]
 _ours = sys.modules.pop("sitecustomize", None)
 try:
     import sitecustomize  # noqa: F401

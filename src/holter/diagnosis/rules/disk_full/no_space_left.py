@@ -3,7 +3,8 @@
 What it sees: ENOSPC or EDQUOT in the exception, or in the output of a run that did not complete.
 Why it matters: checkpoints and logs fill a disk at a random epoch, and the write that fails is seldom theirs.
 May be confused with: a full /dev/shm, which gives the same error and is told as `resource.shared-memory`.
-How sure: established when the exception says so; supported when only the output does and the disk reads as full.
+How sure: established when the exception says so; supported when only the output does and the disk reads as full;
+a checkpoint that broke off for a reason that nothing names is a hypothesis.
 Cure: keep fewer checkpoints, or write elsewhere.
 """
 
@@ -24,11 +25,13 @@ CAUSE = "disk-full"
 
 _FULL = re.compile(
     r"No space left on device|\[Errno 28\]|Disk quota exceeded|\[Errno 122\]|\bENOSPC\b|[Qq]uota exceeded|"
-    r"PytorchStreamWriter failed writing file|inline_container\.cc.{0,80}unexpected pos"
+    r"PytorchStreamWriter failed writing file|inline_container\.cc.{0,80}unexpected pos|iostream error"
 )
 _SURE = re.compile(r"No space left on device|\[Errno (?:28|122)\]|Disk quota exceeded|\bENOSPC\b")
 _PATH = re.compile(r"(?:No space left on device|Disk quota exceeded):? '(?P<path>[^'\n]{1,500})'")
-_LITTLE = 100e6
+_BROKE_OFF = re.compile(r"iostream error|inline_container\.cc.{0,80}unexpected pos")
+_LITTLE = 10e6
+_SOME = 2e9
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
@@ -43,31 +46,33 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         return None
     named = _PATH.search(said) or _PATH.search(printed_text(record))
     path = named["path"] if named else ""
-    if "/dev/shm" in said + path or "torch_shm" in said:
+    if "/dev/shm" in said + path or "torch_shm" in said or "shared memory" in said:
         return None
     disk = fullest_disk(record, path)
     free, total = number(disk, "free"), number(disk, "total")
     full = free is not None and (free < _LITTLE or free < 0.01 * (total or 0) or whole(disk, "inodes_free") == 0)
     sure = bool(_SURE.search(said))
-    if not sure and not full:
+    if not sure and not full and not _BROKE_OFF.search(said):
         return None
-    grade: Grade = "established" if sure else "supported"
+    # A file that broke off half-way says nothing of why; a full disk is the usual reason.
+    grade: Grade = "established" if sure else "supported" if full else "hypothesis"
     frame = culprit_frame(raised) if raised is not None and _FULL.search(said) else None
     mount = text(disk, "mount") or text(disk, "path")
     claim = f"a write{f' to {path}' if path else ''} failed for want of space"
     evidence = []
-    if free is not None and mount:
+    # A disk with much room is another one than the write went to.
+    if free is not None and mount and (full or free < _SOME or (path and path.startswith(mount))):
         of = f" of {size(total)}" if total else ""
-        claim += f": {size(free)}{of} were free on {mount}"
+        claim += f": {size(free)}{of} were free on {mount}" + ("" if full else " at the last reading")
         evidence.append(Evidence("disk", f"{mount}: {size(free)} free{of}"))
         if whole(disk, "inodes_free") == 0:
             claim += " (and no inode)"
-    if raised is not None and sure:
+    else:
+        mount = ""
+    if raised is not None and _FULL.search(said):
         evidence.append(Evidence("exception", raised.root.headline, raised.when))
     elif in_output:
         evidence.append(Evidence("output", in_output.group(0)))
-    cures = (
-        Cure(f"make room{f' on {mount}' if mount else ''}: keep only the last checkpoints", "", "exact"),
-        Cure("write checkpoints, logs and caches to another file system", "", "exact"),
-    )
+    where = f" on {mount}" if mount else ""
+    cures = (Cure(f"make room{where}: keep only the last checkpoints, or write them to another file system"),)
     return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)

@@ -23,8 +23,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         return None
     evidence = (Evidence("steps", found.words), Evidence("warning", found.warning))
     cures = (
-        Cure("dataset.repeat() before fit, so that every epoch finds its data", "", "equivalent"),
-        Cure("steps_per_epoch = samples // batch size, or leave it out", "", "equivalent"),
+        Cure("dataset.repeat() before fit, or leave steps_per_epoch out so that it is counted", "", "equivalent"),
     )
     claim = f"the input ran out after {found.words}, and the framework only warned"
     return Finding(CAUSE, "established", claim, evidence, None, cures)

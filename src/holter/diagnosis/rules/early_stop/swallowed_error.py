@@ -27,12 +27,11 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     at = f" at {frame.short}" if frame is not None else ""
     after = f" after {found.words}" if found.words else ""
     grade: Grade = "established" if found.raised.pid is not None else "supported"
-    claim = f"{root.headline}{at} went by{after}, and the command still ended with exit code 0"
+    claim = f"an error{at} went by{after}, and the command still ended with exit code 0: {root.headline}"
     evidence = [Evidence("error", root.headline, root.when)]
     if found.words:
         evidence.append(Evidence("steps", found.words))
-    cures = (
-        Cure("let the error through: re-raise it after logging", "", "exact"),
-        Cure("in a shell pipe: set -o pipefail", "", "exact"),
-    )
+    piped = found.raised.pid is not None
+    cure = "set -o pipefail in the shell, so that the error's exit code counts" if piped else "re-raise it after logging"
+    cures = (Cure(cure),)
     return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)

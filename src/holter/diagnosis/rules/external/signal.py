@@ -17,6 +17,7 @@ from holter.diagnosis.memory import memory_curve
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.senders import sent_signal
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.units import share
 
 CAUSE = "external.signal"
 YIELDS_TO = ("external.time-limit", "external.hangup", "oversize", "leak")
@@ -43,12 +44,12 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         grade = "supported" if name != "SIGKILL" or (counted and far) else "hypothesis"
         claim = f"{name} was sent by a person or a program; which one could not be seen"
     if name == "SIGKILL" and curve is not None:
-        claim += f"; {curve.against}, and the kernel counted no OOM kill in this run"
+        stood = f"memory stood at {share(curve.nearness)} of its limit, and " if curve.limit else ""
+        claim += f"; {stood}the kernel counted no OOM kill in this run"
         evidence.append(Evidence("memory", curve.standing))
     # SIGKILL can't be caught: what was not saved before it is lost.
     save = "write checkpoints as it goes" if name == "SIGKILL" else f"catch {name} and write a checkpoint"
-    cures = (
-        Cure("look for who may end processes here: a scheduler, a watchdog, earlyoom or systemd-oomd", "", "exact"),
-        Cure(f"{save}, then the next run goes on from it", "", "exact"),
-    )
+    ask = "ask who may end processes here (a scheduler, a watchdog, earlyoom, systemd-oomd)"
+    # With a known sender there is nobody to look for.
+    cures = (Cure(f"{'' if sent is not None and sent.who else ask + '; '}{save}, so that the next run goes on from it"),)
     return Finding(CAUSE, grade, claim, tuple(evidence), None, cures)

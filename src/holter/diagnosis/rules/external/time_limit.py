@@ -49,8 +49,5 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         grade, claim, proof = "supported", f"the scheduler ended the run{after}", f"{left.signal} from {sender}"
     else:
         return None
-    cures = (
-        Cure("ask for a longer limit", "", "exact"),
-        Cure("write a checkpoint on SIGTERM and go on from it in the next slot", "", "exact"),
-    )
+    cures = (Cure("ask for a longer limit, or write a checkpoint on SIGTERM and go on from it in the next slot"),)
     return Finding(CAUSE, grade, claim, (Evidence("time limit", proof, left.t),), None, cures)

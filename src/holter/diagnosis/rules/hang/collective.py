@@ -21,12 +21,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = blocked_in(record, ending)
     if found is None or found.detail != "collective":
         return None
-    at = f" at {found.line.short}" if found.line is not None else ""
-    claim = f"the process{at} {found.words}"
-    line = found.line
     cures = (
         Cure("give every rank the same number of steps (drop_last=True, or the Join context)", "", "equivalent"),
-        Cure("TORCH_DISTRIBUTED_DEBUG=DETAIL names the rank that differs", "", "exact"),
     )
-    culprit = line.culprit if line is not None else None
-    return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures)
+    return Finding(CAUSE, found.grade, found.claim, found.evidence, found.culprit, cures)

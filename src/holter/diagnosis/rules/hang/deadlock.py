@@ -22,12 +22,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = blocked_in(record, ending)
     if found is None or found.detail != "deadlock":
         return None
-    at = f" at {found.line.short}" if found.line is not None else ""
-    claim = f"the process{at} {found.words}"
-    line = found.line
-    cures = (
-        Cure("find who should release it: the other threads' stacks are in the record", "", "exact"),
-        Cure("give the wait a timeout, and take locks in one order everywhere", "", "exact"),
-    )
-    culprit = line.culprit if line is not None else None
-    return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures)
+    cure = found.cure or "give the wait a timeout: it then raises where it waits"
+    if found.others:
+        cure = "take the locks in one order in all threads; a timeout on the wait shows it as an error"
+    cures = (Cure(cure),)
+    return Finding(CAUSE, found.grade, found.claim, found.evidence, found.culprit, cures)

@@ -21,12 +21,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = blocked_in(record, ending)
     if found is None or found.detail != "device":
         return None
-    at = f" at {found.line.short}" if found.line is not None else ""
-    claim = f"the process{at} {found.words}"
-    line = found.line
     cures = (
         Cure("run once with CUDA_LAUNCH_BLOCKING=1: the line that then waits is the cause", "", "exact"),
         Cure("see the driver's log (dmesg, nvidia-smi -q) for Xid errors", "", "exact"),
     )
-    culprit = line.culprit if line is not None else None
-    return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures)
+    return Finding(CAUSE, found.grade, found.claim, found.evidence, found.culprit, cures)

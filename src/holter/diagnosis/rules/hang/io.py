@@ -21,12 +21,5 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = blocked_in(record, ending)
     if found is None or found.detail != "io":
         return None
-    at = f" at {found.line.short}" if found.line is not None else ""
-    claim = f"the process{at} {found.words}"
-    line = found.line
-    cures = (
-        Cure("check the path, mount or server on that line", "", "exact"),
-        Cure("set a timeout on the request, and retry", "", "exact"),
-    )
-    culprit = line.culprit if line is not None else None
-    return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures)
+    cures = (Cure("check the file, mount or server on that line; give the call a timeout"),)
+    return Finding(CAUSE, found.grade, found.claim, found.evidence, found.culprit, cures)

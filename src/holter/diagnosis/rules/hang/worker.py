@@ -22,17 +22,10 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = blocked_in(record, ending)
     if found is None or found.detail != "worker":
         return None
-    at = f" at {found.line.short}" if found.line is not None else ""
-    claim = f"the process{at} {found.words}"
-    line = found.worker.user_frames[0] if found.worker is not None else found.line
-    cures = (
-        Cure(
-            "the worker's own line" if found.worker is not None else "num_workers=0 shows the worker's error",
-            "",
-            "exact",
-        ),
-        Cure("DataLoader(timeout=60): an error instead of a wait without end", "", "exact"),
-        Cure("multiprocessing_context='spawn'", "a fork copies locks that other threads hold", "exact"),
-    )
-    culprit = line.culprit if line is not None else None
-    return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures)
+    stuck = found.worker
+    culprit = (stuck.user_frames or stuck.frames)[0].culprit if stuck is not None else found.culprit
+    if stuck is not None:
+        cure = Cure("that line of the worker; DataLoader(timeout=60) turns such a wait into an error")
+    else:
+        cure = Cure("num_workers=0 for one run: what a worker hides then shows itself", "", "exact")
+    return Finding(CAUSE, found.grade, found.claim, found.evidence, culprit, (cure,))

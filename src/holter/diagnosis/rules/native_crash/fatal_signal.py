@@ -16,7 +16,7 @@ from holter.diagnosis.fields import text
 from holter.diagnosis.frames import Frame, is_user_file
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.stalls import Stack, stacks_of
-from holter.diagnosis.tracebacks import printed_text
+from holter.diagnosis.tracebacks import last_line_with, printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 
 CAUSE = "native-crash"
@@ -24,6 +24,11 @@ YIELDS_TO = ("resource", "disk-full", "oversize", "leak")
 
 _FATAL = re.compile(r"^Fatal Python error: (?P<what>[^\n]{1,200})", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}) in (?P<function>[^\n]+)$', re.MULTILINE)
+# What C libraries write before they abort.
+_LAST_WORDS = re.compile(
+    r"double free|free\(\): |malloc\(\): |munmap_chunk\(\)|corrupted (?:size|double|unsorted)|terminate called after|"
+    r"\bAssertion .{1,200} failed|stack smashing detected|pure virtual method called"
+)
 _ILLEGAL = "this CPU lacks an instruction that a library was built for: install a build for this CPU"
 
 
@@ -46,12 +51,17 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     where = f" at {user.short}" if user is not None else ""
     call = f", in {frames[0].function}() of {frames[0].short}" if frames and not frames[0].user else ""
     claim = f"{ending.signal} in compiled code{where}{call}"
+    last = last_line_with(_LAST_WORDS, printed_text(record))
+    if last:
+        claim += f': "{last}"'
     if not frames:
         claim += "; no stack could be captured"
     hint = (
-        _ILLEGAL if ending.signal == "SIGILL" else "check the types and shapes given to it, and its library's version"
+        _ILLEGAL
+        if ending.signal == "SIGILL"
+        else "check what that call is given (types, shapes), and its library's version"
     )
-    cure = Cure(f"the call at {user.short}" if user is not None else "find the call", hint, "equivalent")
+    cure = Cure(hint if user is not None or ending.signal == "SIGILL" else f"find the call; {hint}")
     return Finding(CAUSE, grade, claim, tuple(evidence), user.culprit if user else None, (cure,))
 
 

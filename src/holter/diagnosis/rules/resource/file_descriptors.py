@@ -41,21 +41,22 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     grade: Grade = "established" if in_error else "supported"
     claim = "the process ran out of open files"
     evidence = []
-    if most and limit:
+    if most and limit and full:
         who = f"pid {pid} {name}".strip()
         claim += f": {who} held {count(most)} of {count(limit)}"
         evidence.append(Evidence("open files", f"{count(most)} of {count(limit)} at the last readings"))
     elif limit:
-        claim += f": its limit is {count(limit)}"
+        # The files were opened too fast to be counted; only the limit is known for sure.
+        claim += f": its limit (ulimit -n) is {count(limit)}"
+        evidence.append(Evidence("limit", f"{count(limit)} open files"))
     if raised is not None and in_error:
         evidence.append(Evidence("exception", raised.headline, raised.when))
     frame = culprit_frame(raised) if raised is not None and in_error else None
     more = max(65536, 4 * (limit or 1024))
-    cures = (
-        Cure(f"ulimit -n {more} before the run", "", "exact"),
-        Cure("torch.multiprocessing.set_sharing_strategy('file_system')", "when workers send tensors", "exact"),
-        Cure("close what the loop opens: with open(...) as f", "", "exact"),
-    )
+    sharing = Cure("torch.multiprocessing.set_sharing_strategy('file_system')", "workers then send no descriptors")
+    closing = Cure("close what the loop opens: with open(...) as f")
+    workers = "ancdata" in said or "multiprocessing" in said or "worker" in said.lower()
+    cures = (sharing if workers else closing, Cure(f"or a higher limit: ulimit -n {more} before the run"))
     return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
 
 

@@ -46,9 +46,13 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     grade: Grade = "established" if in_error and full else "supported"
     claim = "no further thread or process could be started"
     evidence = []
-    if used and limit:
+    if used and limit and full:
         claim += f": {count(used)} of {count(limit)} were in use"
         evidence.append(Evidence("processes and threads", f"{count(used)} of {count(limit)}"))
+    elif limit:
+        # They were started too fast to be counted; only the limit is known for sure.
+        claim += f": the limit is {count(limit)}"
+        evidence.append(Evidence("limit", f"{count(limit)} processes and threads"))
     elif used:
         claim += f": the run had {count(used)}"
         evidence.append(Evidence("threads of the run", count(used)))

@@ -46,10 +46,10 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         return None
     if named and "Too many open files" in said + late:
         return None
-    grade: Grade = "established" if named and (full or total is None) else "supported"
-    claim = "shared memory ran out"
+    grade: Grade = "established" if named else "supported"
+    claim = "shared memory (/dev/shm) ran out" + (f": it has {size(total)} in all" if total else "")
     evidence = []
-    if total and least is not None:
+    if total and least is not None and full:
         claim = f"/dev/shm ran out: at least {share(1 - least / total)} of its {size(total)} was in use"
         evidence.append(Evidence("/dev/shm", f"{size(least)} of {size(total)} free at the least"))
     if raised is not None and (named or bus):
@@ -59,8 +59,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     frame = culprit_frame(raised) if raised is not None and (named or bus) else None
     cures = (
         Cure("give the container more: docker run --shm-size=8g (or --ipc=host)", "", "exact"),
-        Cure("fewer workers, or a smaller prefetch_factor, in the DataLoader", "", "exact"),
-        Cure("torch.multiprocessing.set_sharing_strategy('file_system')", "uses files instead of /dev/shm's", "exact"),
+        Cure("or need less: fewer workers, or a smaller prefetch_factor, in the DataLoader", "", "exact"),
     )
     return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
 

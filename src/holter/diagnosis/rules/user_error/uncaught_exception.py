@@ -28,7 +28,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if raised is None:
         return None
     frame, root = culprit_frame(raised), raised.root
-    claim = f"{root.headline}" + (f" at {frame.short}" if frame is not None else "")
+    claim = f"{root.headline}" + (f" (at {frame.short})" if frame is not None else "")
     evidence = [Evidence("exception", root.headline, root.when or raised.when)]
     if root is not raised:
         claim += f"; it came up as {raised.headline}"

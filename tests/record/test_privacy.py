@@ -1,0 +1,155 @@
+"""Secrets in a command line are masked; what only looks like one stays readable."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from holter.record.privacy import ENVIRONMENT, mask_command, mask_text, named_environment
+
+KEY = "s3cr3tV4lue"
+HEX = "0123456789abcdef0123456789abcdef01234567"
+
+SECRETS = [
+    ["--api-key", KEY],
+    ["--api_key", KEY],
+    ["--apikey", KEY],
+    [f"--api-key={KEY}"],
+    ["--token", KEY],
+    [f"--token={KEY}"],
+    ["--hf-token", KEY],
+    [f"--hub_token={KEY}"],
+    ["-token", KEY],
+    ["--trainer.api_key", KEY],
+    [f"trainer.api_key={KEY}"],
+    ["--password", KEY],
+    ["--db-password", KEY],
+    ["--passphrase", KEY],
+    [f"--wandb-secret='{KEY}'"],
+    [f"HF_TOKEN={KEY}"],
+    ["sh", "-c", f"HF_TOKEN={KEY} python train.py"],
+    ["sh", "-c", f'export WANDB_API_KEY="{KEY}"; python train.py'],
+    ["sh", "-c", f"AWS_SECRET_ACCESS_KEY={KEY};x"],
+    [f"--config={{'token': '{KEY}', 'lr': 1}}"],
+    [f'--config={{"password": "{KEY}"}}'],
+    [f"https://user:{KEY}@host/path"],
+    [f"postgres://me:{KEY}@db:5432/x"],
+    [f"redis://:{KEY}@cache"],
+    [f"s3://b?X-Amz-Signature={KEY}&y=1"],
+    [f"https://x.blob.core.windows.net/c?sv=1&sig={KEY}"],
+    [f"https://h/x?access_token={KEY}"],
+    ["curl", "-H", f"Authorization: Bearer {KEY}"],
+    ["curl", "-H", f"Authorization: Basic {KEY}"],
+    ["python", "-c", f"import wandb; wandb.login(key='{KEY}')"],
+    ["python", "-c", f"login(api_key='{KEY}')"],
+    ["python", "-c", f'login(token = "{KEY}")'],
+    ["python", "-c", f"import os; os.environ['OPENAI_API_KEY'] = '{KEY}'"],
+    ["python", "-c", f"os.environ.setdefault('HF_TOKEN', '{KEY}')"],
+]
+
+
+@pytest.mark.parametrize("words", SECRETS, ids=lambda words: " ".join(words).replace(KEY, "X"))
+def test_a_secret_is_masked(words: list[str]) -> None:
+    """The value is gone, and a mask stands in its place."""
+    masked = " ".join(mask_command(["python", "train.py", *words, "--lr", "0.1"]))
+
+    assert KEY not in masked
+    assert "***" in masked
+    assert masked.endswith("--lr 0.1")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "hf_" + "aB3" * 10,
+        "sk-" + "aB3" * 10,
+        "sk-proj-" + "aB3" * 10,
+        "ghp_" + "aB3" * 12,
+        "github_pat_" + "aB3" * 12,
+        "glpat-" + "aB3" * 8,
+        "xoxb-123456789012-abcdef",
+        "AKIA" + "ABCD1234" * 2,
+        "AIza" + "aB3" * 12,
+        "wandb_v1_" + "aB3" * 10,
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghij",
+        HEX,
+    ],
+    ids=lambda key: key[:8],
+)
+def test_a_key_is_known_by_its_shape_wherever_it_stands(key: str) -> None:
+    """As a word, in a text, and in a URL. Forty hex digits are masked too, though a commit looks the same: by design."""
+    for text in (key, f"run({key!r})", f"https://h/{key}/x", f"a {key}, b"):
+        assert key not in mask_text(text)
+
+
+@pytest.mark.parametrize("value", ["12345678", "2024"])
+def test_a_password_of_digits_is_a_secret(value: str) -> None:
+    """A number behind `token` is a size, behind `password` it is not."""
+    assert mask_command(["--password", value]) == ["--password", "***"]
+    assert mask_command([f"DB_PASSWORD={value}"]) == ["DB_PASSWORD=***"]
+    assert mask_command(["--tokens", value]) == ["--tokens", value]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--max-tokens", "512"],
+        ["--max_tokens=512"],
+        ["--num-tokens", "1e9"],
+        ["--tokens-per-batch=4096"],
+        ["--tokenizer", "bpe"],
+        ["--tokenizer=gpt2"],
+        ["--tokenizer-path", "models/tok.json"],
+        ["--token-dim", "64"],
+        ["--author", "me"],
+        ["--author=me"],
+        ["--use-auth-token=true"],
+        ["--lr", "0.1", "--batch-size", "64"],
+        ["data/secretary/train.py"],
+        ["/home/me/tokens/shard-000.bin"],
+        ["https://host:8080/path"],
+        ["git@github.com:me/x.git"],
+        ["ssh://git@host/x"],
+        ["sorted(x, key=len)"],
+        ["sorted(x, key='name')"],
+        ["--monkey=patch"],
+        ["--keyboard", "qwertz"],
+        ["sk-learn"],
+        ["hf_cache"],
+        ["v1.2.3-eyJ"],
+        ["deadbeef"],
+        ["model=gpt-2", "seed=1234"],
+    ],
+    ids=" ".join,
+)
+def test_a_look_alike_stays(words: list[str]) -> None:
+    """Sizes, names and paths are what a person needs to recognise a run."""
+    assert mask_command(words) == words
+
+
+def test_an_option_without_a_value_hides_no_other_option() -> None:
+    """A switch such as --use-auth-token is followed by an option of its own."""
+    assert mask_command(["--use-auth-token", "--lr", "0.1"]) == ["--use-auth-token", "--lr", "0.1"]
+
+
+@pytest.mark.parametrize("piece", ["A", "a-", "a.", "eyJ-", "token", "http://a:", "'", "a=", "pwd."])
+def test_a_long_argument_takes_no_time(piece: str) -> None:
+    """Launchers hand over megabytes of base64 in one word: masking must not delay the start."""
+    word = piece * (200_000 // len(piece))
+    begun = time.process_time()
+
+    mask_command([word, "--" + word])
+
+    assert time.process_time() - begun < 2.0
+
+
+def test_only_the_named_list_of_the_environment_is_kept() -> None:
+    """Everything else is left out, whatever it is called."""
+    environ = {"RANK": "3", "HF_TOKEN": KEY, "HOME": "/home/me", "OMP_NUM_THREADS": "4" * 9999}
+
+    found = named_environment(environ)
+
+    assert set(found) == {"RANK", "OMP_NUM_THREADS"}
+    assert len(found["OMP_NUM_THREADS"]) == 500
+    assert not [name for name in ENVIRONMENT if any(word in name for word in ("TOKEN", "KEY", "SECRET", "PASS"))]
