@@ -17,14 +17,17 @@ test: $(STAMP) lint types
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench docs
+	$(BIN)/ruff format --check src tests bench docs
 
 types: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
 	$(BIN)/python bench/run.py
+
+docs: $(STAMP)
+	$(BIN)/python docs/make_rules.py
 
 clean:
 	rm -rf $(VENV) build dist

@@ -1,4 +1,4 @@
-"""A Keras loop (fit) whose step takes about as many milliseconds as asked; prints the median step time and the last loss.
+"""A Keras loop (fit) whose step takes about as many milliseconds as asked; prints its median and the last loss.
 
 loop_keras.py MILLISECONDS STEPS
 """

@@ -18,7 +18,7 @@ torch.manual_seed(0)
 torch.set_num_threads(1)
 device = torch.device("cpu" if kind == "cpu" else "cuda")
 # launch-bound: many small kernels; compute-bound: few large ones
-width, depth, batch = {"cpu": (64, 2, 16), "launch": (64, 40, 16), "compute": (4096, 8, 8192)}[kind]
+width, depth, batch = {"cpu": (64, 2, 16), "launch": (64, 20, 16), "compute": (2048, 8, 2048)}[kind]
 
 
 class Net(nn.Module):

@@ -1,4 +1,4 @@
-"""Holter's own cost, measured: every comparison interleaved in one run, ratios of medians. `make bench` prints the tables.
+"""Holter's own cost, measured: every comparison interleaved in one run. `make bench` prints the tables.
 
 run.py [overhead] [beacon] [recorder] [startup] [gpu]      without a word: all but gpu
 """
@@ -28,7 +28,7 @@ def run(command: list[str], home: str, *, watched: bool) -> str:
 
 
 def compare(command: list[str], rounds: int, home: str) -> tuple[float, float, float, bool]:
-    """Plain and watched in turns: the plain median step, the ratio of medians, its spread, and whether results agree."""
+    """Plain and watched in turns: the plain median step, the ratio of medians, its spread, whether results agree."""
     ratios, plain_steps, results = [], [], set()
     for number in range(rounds):
         order = (False, True) if number % 2 else (True, False)  # neither side always runs second
@@ -57,11 +57,11 @@ def overhead(home: str) -> None:
             )
 
 
-def beacon(home: str) -> None:
+def beacon(home: str, kind: str = "cpu") -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as guests:
         environ = {**os.environ, "HOLTER_GUESTS": guests, "PYTHONPATH": str(INJECT), "HOLTER_HOME": home}
         done = subprocess.run(
-            [sys.executable, str(HERE / "beacon_cost.py")], env=environ, capture_output=True, check=True
+            [sys.executable, str(HERE / "beacon_cost.py"), kind], env=environ, capture_output=True, check=True
         )
         found = json.loads(done.stdout)
     low, middle, high = found["quartiles_us"]
@@ -144,9 +144,13 @@ def startup(home: str) -> None:
 
 
 def gpu(home: str) -> None:
+    for kind in ("launch", "compute"):
+        print(f"\n{kind}-bound, patches on and off in one process:\n")
+        beacon(home, kind)
+    print()
     print("| loop on the GPU | step | rounds | median of ratios | overhead | middle half of ratios |")
     print("|---|---|---|---|---|---|")
-    for kind, steps, rounds in (("launch", 1500, 10), ("compute", 300, 10)):
+    for kind, steps, rounds in (("launch", 800, 5), ("compute", 200, 5)):
         command = [sys.executable, str(HERE / "loop_torch.py"), "0", str(steps), kind]
         step, ratio, spread, _same = compare(command, rounds, home)
         print(

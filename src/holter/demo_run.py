@@ -16,7 +16,7 @@ def batches(count: int) -> "list[tuple[list[float], float]]":
     made = []
     for _ in range(count):
         x = [random.gauss(0, 1) for _ in range(8)]
-        made.append((x, sum(a * b for a, b in zip(x, truth))))
+        made.append((x, sum(a * b for a, b in zip(x, truth, strict=True))))
     return made
 
 
@@ -28,7 +28,7 @@ def keep_best(loss: float) -> None:
 def train(epochs: int) -> None:
     for epoch in range(1, epochs + 1):
         for x, y in holter.track(batches(25)):
-            error = sum(a * b for a, b in zip(x, WEIGHTS)) - y
+            error = sum(a * b for a, b in zip(x, WEIGHTS, strict=True)) - y
             for i, value in enumerate(x):
                 WEIGHTS[i] -= 0.05 * error * value
             time.sleep(0.05)

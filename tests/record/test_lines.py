@@ -17,8 +17,10 @@ from holter.record import lines
 GOOD = {"k": "said", "t": 1.0, "m": 2.0, "text": "hello"}
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
-)  # fmt: skip
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
 
 
 @given(st.dictionaries(st.text(), json_values, max_size=5))
@@ -46,8 +48,7 @@ def test_any_bytes_between_two_lines_cost_only_themselves(noise: bytes) -> None:
 
     found, _bad = lines.parse(whole + noise + b"\n" + whole)
 
-    assert [line["text"] for line in found if line["k"] == "said"][:: len(found) - 1 or 1][:1] == ["hello"]
-    assert len(found) >= 2
+    assert found.count(GOOD) == 2
 
 
 @pytest.mark.parametrize(

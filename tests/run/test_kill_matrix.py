@@ -1,4 +1,4 @@
-"""Whoever is killed, at whatever instant: the record opens, at most the last second is missing, and the training is unharmed."""
+"""Whoever is killed at whatever instant: the record opens, at most a second is missing, the training is unharmed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def one_kill(folder: Path, victim: str, seed: int) -> None:
     known = max((line["last"] for line in record.lines("steps")), default=0)
     safe = [line.split() for line in log.read_text().splitlines() if line[0].isdigit()]
     due = max((int(step) for step, at in safe if int(at) <= killed_at - 1_000_000_000), default=0)
-    assert known >= due, f"{victim}: step {due} was done more than a second before the kill, but {known} is the last known"
+    assert known >= due, f"{victim}: step {due} was done more than a second before, but {known} is the last known"
     assert record.lines("sample") or victim != "trainer", "no sample was kept"
     if victim == "trainer":
         assert (ending.kind, ending.signal) == ("killed", "SIGKILL")

@@ -91,7 +91,8 @@ def _rank_in_collective(record: RecordLike, stacks: list[Stack], mine: Stack | N
 
 def _who_is_missing(record: RecordLike, stacks: list[Stack], mine: Stack | None) -> str:
     """Say where the ranks stand that are not in the collective."""
-    ranks = {whole(event, "pid"): whole(event, "rank") for event in record.events_of("guest")}
+    said = ((whole(event, "pid"), event.get("rank")) for event in record.events_of("guest"))
+    ranks = {pid: rank for pid, rank in said if isinstance(rank, (int, str))}
     for stack in _trainers(record, stacks, mine):
         if in_collective(_inside(stack)) or not stack.user_frames:
             continue

@@ -45,7 +45,9 @@ def hung(record: RecordLike, left: Exit | None) -> Ending:
     stall = open_stall(record) or (record.events_of("stall") or [{}])[-1]
     took = stalled_for(record, stall, left.m if left else None)
     if number(record.meta, "attached") is not None:
-        watched = f"did not move in the {duration(took)} that Holter watched it" if took is not None else "does not move"
+        watched = (
+            f"did not move in the {duration(took)} that Holter watched it" if took is not None else "does not move"
+        )
         return say(record, "hung", watched, left, more=waits_in(record, stall))
     more = "no progress" + (f" for {duration(took)}" if took is not None else "") + f"; {waits_in(record, stall)}"
     if left is not None:

@@ -99,11 +99,15 @@ def _in_c(record: RecordLike, stall: dict[str, Any], inside: tuple[Frame, ...], 
     if bare and _DEVICE_CODE.search(code) and _has_device(record):
         return Wait("device", surer, "waits for a result of the device")
     if call == "openat":
-        return Wait("io", surer, "waits for an open() to return, as of a FIFO without its other end or a mount that is gone")
+        return Wait(
+            "io", surer, "waits for an open() to return, as of a FIFO without its other end or a mount that is gone"
+        )
     if call in _IO_CALLS:
         return Wait("io", surer, f"waits in {call}(){target_of(stall)}")
     if call in _SLEEP_CALLS and idle:
-        return Wait("poll", surer, "sleeps, as in a loop that looks for something that does not come")
+        # Of a process that was only looked at, a sleep is how many of them live.
+        watched: Grade = surer if number(record.meta, "attached") is None else "hypothesis"
+        return Wait("poll", watched, "sleeps, as in a loop that looks for something that does not come")
     if bare and _IO_CODE.search(code) and not call and (_IO_WAIT.search(wchan) or not wchan):
         on = f" (kernel: {wchan})" if wchan else ""
         return Wait("io", surer if wchan else "hypothesis", f"waits in a read or write{on}")

@@ -30,10 +30,8 @@ def gather(guest_dir: Path, folder: Path) -> bool:
             if stat.S_ISREG(facts.st_mode) and facts.st_size:
                 _copy(source, target)
             source.unlink()
-        except FileNotFoundError:
-            continue  # someone else has brought it home
         except OSError:
-            whole = False
+            whole = whole and not os.path.lexists(source)  # one that is gone has been brought home by someone else
     if whole:
         shutil.rmtree(guest_dir, ignore_errors=True)
     return whole
@@ -46,6 +44,6 @@ def _copy(source: Path, target: Path) -> None:
         with open(source, "rb") as given, open(os.open(target, flags, 0o600), "wb") as taken:
             shutil.copyfileobj(given, taken)
     except OSError:
-        if source.exists():
+        if os.path.lexists(source):
             target.unlink(missing_ok=True)
         raise

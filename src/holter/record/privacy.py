@@ -39,12 +39,12 @@ _WORD = (
     r"auth|bearer|signature|session[-_]?key)"
 )
 # --hf-token VALUE: the option says it, the next word holds it
-_OPTION = re.compile(rf"--?[\w.-]*{_WORD}[\w.-]*", re.IGNORECASE)
+_OPTION = re.compile(rf"--?[\w.-]{{0,80}}{_WORD}[\w.-]{{0,40}}", re.IGNORECASE)
 # --token=VALUE, HF_TOKEN=VALUE, trainer.api_key:VALUE, "password": "VALUE"
-# environ["API_KEY"] = "VALUE", setenv("API_KEY", "VALUE"). A name is only tried from its first letter on: a long
-# argument in base64 would take minutes otherwise.
+# environ["API_KEY"] = "VALUE", setenv("API_KEY", "VALUE"). A name is only tried from its first letter on and
+# has a greatest length: an argument of megabytes in base64 would take minutes otherwise.
 _ASSIGNED = re.compile(
-    rf"(?i)(?<![\w.-])([\w.-]*{_WORD}[\w.-]*(?:[\"']?\]?\s*[=:]\s*|[\"']\s*,\s*(?=[\"'])))"
+    rf"(?i)(?<![\w.-])([\w.-]{{0,80}}{_WORD}[\w.-]{{0,40}}(?:[\"']?\]?\s*[=:]\s*|[\"']\s*,\s*(?=[\"'])))"
     r"(\"[^\"]*\"|'[^']*'|[^\s&,;\"']+)"
 )
 # login(key="VALUE"): a bare `key` is a secret only where a long text stands in quotes behind it
@@ -58,13 +58,13 @@ _SIGNED = re.compile(r"(?i)([?&]sig=)([^\s&]+)")
 # shapes of well-known keys, wherever they stand
 _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|"
-    r"xox[abprs]-[A-Za-z0-9-]{10,}|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|glpat-[\w-]{16,}|wandb_v1_\w{20,}|"
-    r"eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,})"
+    r"xox[abprs]-[A-Za-z0-9-]{10,}|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|glpat-[\w-]{16,}|wandb_v1_\w{20,})|"
+    r"(?<![\w-])eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}"
 )
 _HEX_KEY = re.compile(r"\b[0-9a-f]{40}\b", re.IGNORECASE)
 # Names with such a word that hold a size or a file, such as --token-length 512 or --tokenizer bpe.
 _ABOUT_TEXT = re.compile(
-    r"(?i)tokeniz|token[-_]?(len|dim|size|type|drop|mix|count)|author(?!i[sz])|(?:num|max|min)[\w-]*token"
+    r"(?i)tokeniz|token[-_]?(len|dim|size|type|drop|mix|count)|author(?!i[sz])|(?:num|max|min)[\w-]{0,40}token"
 )
 # A number behind these is a secret all the same; behind `token` it is a size.
 _NEVER_A_SIZE = re.compile(r"(?i)pass|pwd|secret|credential|key")

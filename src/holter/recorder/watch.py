@@ -58,6 +58,7 @@ class _Patient:
     phase: str = "start"
     longest: dict[str, float] = field(default_factory=dict)
     told: bool = False
+    seen: float = 0.0  # the last look at which nothing had moved
     not_before: float = 0.0
     patience: float = 0.0  # extra time granted for this silence
 
@@ -83,6 +84,7 @@ class Watch:
             if sign != patient.sign:
                 found += self._sign_of_life(patient, guest, sign, now)
                 continue
+            patient.seen = now
             suspicion = self._silent(patient, guest, now)
             if suspicion is not None:
                 found.append(("suspect", suspicion))
@@ -112,6 +114,10 @@ class Watch:
         found: list[tuple[str, Any]] = []
         if patient.sign:
             silence = max(0.0, max(guest["since"], guest["activity"]) - patient.since)
+            steps = guest["step"] - patient.sign[0]
+            if steps > 1 and not patient.told:
+                # Several steps since the last look: the time between two looks is none of their silences.
+                silence = max(silence / steps, patient.seen - patient.since)
             # The first step may have been a minute of compiling: that says nothing of the others.
             name = "start" if patient.sign[0] == 0 else _family(patient.phase)
             # The silence that was told as a hang teaches nothing, or the next one would be given hours.
@@ -123,6 +129,7 @@ class Watch:
         patient.since = max(guest["since"], guest["activity"]) if guest["since"] else now
         patient.phase = guest["phase"]
         patient.told = False
+        patient.seen = patient.since
         patient.not_before = patient.patience = 0.0
         return found
 

@@ -22,7 +22,17 @@ _MOST_EVIDENCE = 10
 # From this share of the limit on, a healthy run's memory is told against it.
 _MUCH = 0.5
 # Where a cure could change what is learned, it says that it does not; elsewhere that goes without saying.
-_TOUCH_THE_RESULT = ("leak", "oversize", "thrash", "fragmentation", "nan", "recompile", "overhead", "input-bound", "cpu")
+_TOUCH_THE_RESULT = (
+    "leak",
+    "oversize",
+    "thrash",
+    "fragmentation",
+    "nan",
+    "recompile",
+    "overhead",
+    "input-bound",
+    "cpu",
+)
 
 
 class Chart(Protocol):
@@ -77,6 +87,10 @@ def command_of(verdict: Verdict, longest: int = 60) -> str:
     words = [word for word in command if isinstance(word, str)] if isinstance(command, list) else [str(command or "")]
     name = words[0].rpartition("/")[2] if words and words[0] else ""
     said = clean(" ".join([name or "the run", *(shlex.quote(word) for word in words[1:])]))
+    if len(said) > longest:
+        # A long path is known by its last part; what is given to the script matters more than where it lies.
+        short = [word.rpartition("/")[2] or word if word.startswith("/") else word for word in words[1:]]
+        said = clean(" ".join([name or "the run", *(shlex.quote(word) for word in short)]))
     return said if len(said) <= longest else said[: longest - 12].rstrip() + " … " + said[-9:].lstrip()
 
 

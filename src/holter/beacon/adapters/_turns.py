@@ -14,7 +14,7 @@ class Turns:
         self._others = 0
 
     def counts(self, thing):
-        """For how many steps this one counts; what a newcomer had done before it was seen to have taken over counts too."""
+        """For how many steps this one counts; a newcomer that took over counts for what it had done before, too."""
         if id(thing) == self.main_id:
             self._others = 0
             return 1

@@ -22,8 +22,6 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if found is None or not found.warning:
         return None
     evidence = (Evidence("steps", found.words), Evidence("warning", found.warning))
-    cures = (
-        Cure("dataset.repeat() before fit, or leave steps_per_epoch out so that it is counted", "", "equivalent"),
-    )
+    cures = (Cure("dataset.repeat() before fit, or leave steps_per_epoch out so that it is counted", "", "equivalent"),)
     claim = f"the input ran out after {found.words}, and the framework only warned"
     return Finding(CAUSE, "established", claim, evidence, None, cures)

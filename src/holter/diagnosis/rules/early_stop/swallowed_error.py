@@ -32,6 +32,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if found.words:
         evidence.append(Evidence("steps", found.words))
     piped = found.raised.pid is not None
-    cure = "set -o pipefail in the shell, so that the error's exit code counts" if piped else "re-raise it after logging"
+    cure = (
+        "set -o pipefail in the shell, so that the error's exit code counts" if piped else "re-raise it after logging"
+    )
     cures = (Cure(cure),)
     return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)

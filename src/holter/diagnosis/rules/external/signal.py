@@ -51,5 +51,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     save = "write checkpoints as it goes" if name == "SIGKILL" else f"catch {name} and write a checkpoint"
     ask = "ask who may end processes here (a scheduler, a watchdog, earlyoom, systemd-oomd)"
     # With a known sender there is nobody to look for.
-    cures = (Cure(f"{'' if sent is not None and sent.who else ask + '; '}{save}, so that the next run goes on from it"),)
+    cures = (
+        Cure(f"{'' if sent is not None and sent.who else ask + '; '}{save}, so that the next run goes on from it"),
+    )
     return Finding(CAUSE, grade, claim, tuple(evidence), None, cures)

@@ -21,7 +21,5 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = blocked_in(record, ending)
     if found is None or found.detail != "collective":
         return None
-    cures = (
-        Cure("give every rank the same number of steps (drop_last=True, or the Join context)", "", "equivalent"),
-    )
+    cures = (Cure("give every rank the same number of steps (drop_last=True, or the Join context)", "", "equivalent"),)
     return Finding(CAUSE, found.grade, found.claim, found.evidence, found.culprit, cures)

@@ -1,0 +1,117 @@
+"""Limits of the kernel's own for the runs under test: memory, processes, disks. Without root they skip, and say so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.endings.ward import Case
+
+_ROOT = Path("/sys/fs/cgroup")
+Join = Callable[[], None]
+
+
+def _make_group(controller: str, files: dict[str, str]) -> Path:
+    """A new control group with its limits written, of version 1 or 2; skips where that can't be done."""
+    if os.geteuid() != 0:
+        pytest.skip(f"making a {controller} control group needs root")
+    unified = (_ROOT / "cgroup.controllers").exists()
+    if unified and controller not in (_ROOT / "cgroup.subtree_control").read_text().split():
+        try:
+            (_ROOT / "cgroup.subtree_control").write_text(f"+{controller}")
+        except OSError as error:
+            pytest.skip(f"the {controller} controller can't be switched on here: {error}")
+    base = _ROOT if unified else _ROOT / controller
+    group = base / f"holter-test-{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        group.mkdir()
+        for name, value in files.items():
+            path = group / name
+            if path.exists():
+                path.write_text(value)
+    except OSError as error:
+        pytest.skip(f"no {controller} control group can be made here: {error}")
+    return group
+
+
+def _remove(group: Path) -> None:
+    """End what is still in the group, which only the test put there, and take it away."""
+    for _ in range(100):
+        for pid in (group / "cgroup.procs").read_text().split():
+            os.kill(int(pid), 9)
+        try:
+            group.rmdir()
+            return
+        except OSError:
+            time.sleep(0.05)
+
+
+def _joining(group: Path) -> Join:
+    return lambda: (group / "cgroup.procs").write_text(str(os.getpid())) and None
+
+
+@pytest.fixture(scope="module")
+def memory_cgroup() -> Iterator[Callable[[int], Join]]:
+    """Give, for a limit in bytes, what puts a new process under it."""
+    made: list[Path] = []
+
+    def make(limit: int) -> Join:
+        value = str(limit)
+        # The files of version 1, then those of version 2; swap would only delay what the test is about.
+        one = {"memory.limit_in_bytes": value, "memory.memsw.limit_in_bytes": value}
+        group = _make_group("memory", {**one, "memory.max": value, "memory.swap.max": "0"})
+        made.append(group)
+        return _joining(group)
+
+    yield make
+    for group in made:
+        _remove(group)
+
+
+@pytest.fixture
+def pids_cgroup() -> Iterator[Callable[[int], Join]]:
+    """Give, for a number of processes and threads, what puts a new process under that limit."""
+    made: list[Path] = []
+
+    def make(limit: int) -> Join:
+        made.append(_make_group("pids", {"pids.max": str(limit)}))
+        return _joining(made[-1])
+
+    yield make
+    for group in made:
+        _remove(group)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    place = tmp_path / "small"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=False)
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Iterator[Callable[..., Case]]:
+    """Make a run of a script; what it leaves behind is ended."""
+    made: list[Case] = []
+
+    def make(text: str, name: str = "train.py") -> Case:
+        made.append(Case(tmp_path / f"case-{len(made)}", text, name))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.holter.close()

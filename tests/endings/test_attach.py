@@ -1,0 +1,123 @@
+"""`holter attach` on processes that nobody watched before, and `holter demo`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.conftest import Holter
+
+BLOCKED = """
+import queue
+
+
+def consume(batches):
+    return batches.get()  # here
+
+
+consume(queue.Queue())
+"""
+BUSY = """
+def crunch():
+    total = 0
+    for i in range(10**12):
+        total += i * i
+    return total
+
+
+crunch()
+"""
+
+
+@dataclass
+class Look:
+    """What `holter attach` said of a process, and whether that lived on."""
+
+    told: dict[str, Any]
+    code: int
+    lives: bool
+
+
+@pytest.fixture(scope="module")
+def looks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Look]]:
+    """Four processes outside of Holter, and a look at all of them at once."""
+    folder = tmp_path_factory.mktemp("attach")
+    (folder / "work").mkdir()
+    holter = Holter(folder / "home", folder / "work")
+    blocked, busy = holter.script(BLOCKED, "consumer.py"), holter.script(BUSY, "crunch.py")
+    words = {
+        "blocked": [sys.executable, blocked],
+        "behind-a-shell": ["sh", "-c", f"{sys.executable} {blocked}; true"],
+        "busy": [sys.executable, busy],
+        "no-python": ["sleep", "300"],
+    }
+    started = {name: subprocess.Popen(some, start_new_session=True) for name, some in words.items()}
+    time.sleep(1)
+    asked = {name: holter.start("attach", str(process.pid), "--json") for name, process in started.items()}
+    found = {}
+    for name, process in asked.items():
+        out, _ = process.communicate(timeout=60)
+        found[name] = Look(json.loads(out), process.returncode, started[name].poll() is None)
+    yield found
+    for process in started.values():
+        subprocess.run(["kill", "-9", "--", f"-{process.pid}"], stderr=subprocess.DEVNULL, check=False)
+        process.wait(10)
+
+
+@pytest.mark.parametrize("name", ["blocked", "behind-a-shell", "busy", "no-python"])
+def test_attach_gives_a_verdict_and_does_no_harm(looks: dict[str, Look], name: str) -> None:
+    """Exit code 0, and the process goes on."""
+    assert looks[name].code == 0
+    assert looks[name].lives
+
+
+@pytest.mark.parametrize("name", ["blocked", "behind-a-shell"])
+def test_a_blocked_process_says_where(looks: dict[str, Look], name: str) -> None:
+    """The line it waits at, also when the pid is that of the shell around it."""
+    told = looks[name].told
+
+    assert told["ending"]["kind"] == "hung"
+    assert told["findings"][0]["culprit"]["line"] == 6
+    assert told["findings"][0]["grade"] == "supported"
+
+
+def test_a_busy_process_is_running_and_says_at_what(looks: dict[str, Look]) -> None:
+    """No stall is made of work; where it was last seen is told."""
+    told = looks["busy"].told
+
+    assert (told["ending"]["kind"], told["findings"]) == ("running", [])
+    assert "in crunch" in told["ending"]["claim"]
+
+
+def test_what_is_no_python_is_told_by_what_the_kernel_shows(looks: dict[str, Look]) -> None:
+    """Of another program there is no line, and nothing is called sure."""
+    told = looks["no-python"].told
+
+    assert told["findings"][0]["grade"] == "hypothesis"
+    assert "no Python program" in told["ending"]["claim"]
+
+
+def test_a_process_that_never_was(holter: Holter) -> None:
+    """A clear word and exit code 5."""
+    done = holter("attach", "4194303")
+
+    assert done.returncode == 5
+    assert b"there is no process 4194303" in done.stderr
+
+
+def test_the_demo_ends_with_a_verdict(holter: Holter) -> None:
+    """Within a minute, without a framework, with exit code 0."""
+    begun = time.monotonic()
+    done = holter("demo")
+
+    assert done.returncode == 0
+    assert time.monotonic() - begun < 60
+    assert b"hang.deadlock" in done.stderr
+    assert b"with LOCK:" in done.stderr

@@ -1,0 +1,235 @@
+"""Real hangs: told within 20 seconds of the block, with the line, and ended by --on-hang stop."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.endings.ward import TORCH, Case, as_text, left_of
+
+LOOP = """
+import time
+import holter
+
+BEGIN = time.monotonic()
+
+
+def work():
+    time.sleep(0.1)
+    holter.step(loss=1.0)
+
+
+for _ in range(30):
+    work()
+print("BLOCK", time.monotonic(), flush=True)
+"""
+
+SCRIPTS = {
+    "lock-twice": """
+        import threading
+        lock = threading.Lock()
+        def note(text):
+            with lock:  # here
+                print(text)
+        with lock:
+            note("best so far")
+        """,
+    "empty-queue": """
+        import queue
+        batches = queue.Queue()
+        batches.get()  # here
+        """,
+    "silent-peer": """
+        import socket
+        server = socket.create_server(("127.0.0.1", 0))
+        labels = socket.create_connection(server.getsockname())
+        labels.recv(4096)  # here
+        """,
+    "fifo-without-writer": """
+        import os
+        os.mkfifo("labels")
+        with open("labels") as labels:  # here
+            labels.read()
+        """,
+    "two-threads": """
+        import threading
+        first, second = threading.Lock(), threading.Lock()
+        def writer():
+            with first:
+                time.sleep(0.5)
+                with second:  # there
+                    pass
+        threading.Thread(target=writer, daemon=True).start()
+        with second:
+            time.sleep(1)
+            with first:  # here
+                pass
+        """,
+    "polling": """
+        import os
+        while not os.path.exists("never"):
+            time.sleep(1)  # here
+        """,
+    "child-that-stays": """
+        import subprocess
+        subprocess.Popen(["sleep", "600"]).wait()  # here
+        """,
+    "future": """
+        from concurrent.futures import Future
+        Future().result()  # here
+        """,
+}
+
+WORKER = """
+import time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Images(Dataset):
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        time.sleep(0.0125)
+        if index == 240:
+            print("BLOCK", time.monotonic(), flush=True)
+            download(index)
+        return torch.randn(16)
+
+
+def download(index):
+    while True:
+        time.sleep(5)  # here
+
+
+if __name__ == "__main__":
+    model = nn.Linear(16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x in DataLoader(Images(), batch_size=8, num_workers=2):
+        loss = model(x).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+RANKS = """
+import os
+import time
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+steps = 30 if dist.get_rank() == 0 else 31
+for step in range(steps):
+    loss = model(torch.randn(8, 16)).pow(2).mean()
+    optimizer.zero_grad()
+    if step == 30:
+        print("BLOCK", time.monotonic(), flush=True)
+    loss.backward()  # here
+    optimizer.step()
+    time.sleep(0.1)
+while dist.get_rank() == 0:
+    time.sleep(60)  # there
+"""
+
+BLOCKED = """
+import queue
+
+for step in range(1000):
+    train_step(torch.randn(8, 64), 0.1)
+    if step == 25:
+        queue.Queue().get()  # here
+"""
+
+NAMES = [*SCRIPTS, "data-worker", "missing-rank"]
+CAUSES = {
+    "silent-peer": "hang.io",
+    "fifo-without-writer": "hang.io",
+    "polling": "hang.poll",
+    "data-worker": "hang.worker",
+    "missing-rank": "hang.collective",
+}
+
+
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]:
+    """Every script at once, each stopped by Holter but the one that is left to hang."""
+    folder: Path = tmp_path_factory.mktemp("hangs")
+    cases = {name: Case(folder / name, LOOP + textwrap.dedent(text)) for name, text in SCRIPTS.items()}
+    cases["data-worker"] = Case(folder / "data-worker", WORKER)
+    cases["missing-rank"] = Case(folder / "missing-rank", RANKS)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    live = Case(folder / "live", TORCH + BLOCKED).start()
+    for name, one in cases.items():
+        words = [*launcher, one.script] if name == "missing-rank" else []
+        one.start(words, options=["--on-hang", "stop"])
+    for one in cases.values():
+        one.finish()
+    cases["live"] = live
+    yield cases
+    for one in cases.values():
+        one.holter.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_block_is_told_in_time_with_its_line(hung: dict[str, Case], name: str, record_property: object) -> None:
+    """The stall is told within 20 s of the block, and the finding names the blocked line and the kind of wait."""
+    case = hung[name]
+    told = case.holter.events("stall")
+    took = told[0]["m"] - case.printed("BLOCK")
+    record_property("seconds_to_tell", round(took, 1))  # type: ignore[operator]
+
+    assert took < 20
+    assert case.kind() == "hung", as_text(case)
+    assert case.first()["cause"] == CAUSES.get(name, "hang.deadlock"), as_text(case)
+    assert case.first()["culprit"]["line"] == case.line("# here"), as_text(case)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hung_run_is_stopped_and_leaves_nothing(hung: dict[str, Case], name: str) -> None:
+    """--on-hang stop exits with 124, and no process of the run is left."""
+    case = hung[name]
+
+    assert case.code == 124
+    assert left_of(case) == []
+
+
+def test_the_other_thread_of_a_deadlock_is_named(hung: dict[str, Case]) -> None:
+    """Where two threads wait for each other, the verdict says where the other one stands."""
+    case = hung["two-threads"]
+
+    assert f"train.py:{case.line('# there')}" in case.first()["claim"]
+
+
+def test_the_rank_that_never_came_is_named(hung: dict[str, Case]) -> None:
+    """The ranks that wait are the victims; the verdict says where the missing one stands."""
+    case = hung["missing-rank"]
+
+    assert f"rank 0 never came: it stands at train.py:{case.line('# there')}" in case.first()["claim"]
+
+
+def test_the_child_that_does_not_end_is_named(hung: dict[str, Case]) -> None:
+    """A wait for a child says for which."""
+    assert "sleep (pid" in hung["child-that-stays"].first()["claim"]
+
+
+def test_a_live_hung_run_says_so(hung: dict[str, Case], wait_for: Callable[..., object]) -> None:
+    """`holter why` on a run that hangs now says hung, and the run is left as it is."""
+    one = hung["live"]
+    wait_for(lambda: one.holter.events("stall"), "the stall", 60)
+
+    told = one.verdict()
+
+    assert told["ending"]["kind"] == "hung"
+    assert told["findings"][0]["culprit"]["line"] == one.line("# here")
+    assert one.process is not None
+    assert one.process.poll() is None

@@ -1,0 +1,167 @@
+"""The guests' folder: brought home when nobody is left, untouched while anybody is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holter.record import place
+from holter.record.gather import gather
+from holter.recorder import guest_room
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A guests' folder where `clear_abandoned` looks for them."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = Path(tempfile.mkdtemp(prefix=f"holter-{os.getuid()}-", dir=tmp_path))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    return place.new_run(tmp_path / "home")
+
+
+def ended() -> int:
+    """The number of a process that is gone."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_dead_keepers_folder_is_brought_home(room: Path, record: Path) -> None:
+    """What the guests wrote lies in the record, private, and the folder is gone; empty files are dropped."""
+    pid = ended()
+    guest_room.note_owner(room, pid, record)
+    (room / f"{pid}.jsonl").write_text("a line\n")
+    (room / f"{pid}.stacks").write_text("stacks")
+    (room / f"{pid}.ring").write_bytes(b"")
+    before = os.umask(0)
+    try:
+        guest_room.clear_abandoned()
+    finally:
+        os.umask(before)
+
+    assert not room.exists()
+    assert (record / "guests" / f"{pid}.jsonl").read_text() == "a line\n"
+    assert (record / "stacks" / f"{pid}.txt").read_text() == "stacks"
+    assert not (record / "guests" / f"{pid}.ring").exists()
+    assert {path.stat().st_mode & 0o777 for path in record.rglob("*.*") if path.is_file()} == {0o600}
+
+
+def test_a_living_keepers_folder_is_untouched(room: Path, record: Path) -> None:
+    """Also where start times can't be known, as on a Mac."""
+    (room / "1.jsonl").write_text("a line\n")
+    guest_room.note_owner(room, os.getpid(), record)
+    before = sorted(path.name for path in room.iterdir())
+    guest_room.clear_abandoned()
+
+    assert sorted(path.name for path in room.iterdir()) == before
+
+
+def test_where_start_times_are_not_known_a_living_number_is_a_living_keeper(
+    room: Path, record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no /proc on a Mac: the folder of a run that is on must not be cleared away."""
+    monkeypatch.setattr(guest_room, "start_time", lambda _pid: None)
+    guest_room.note_owner(room, os.getpid(), record)
+    guest_room.clear_abandoned()
+
+    assert room.exists()
+
+
+def test_a_later_process_with_the_keepers_number_is_not_the_keeper(room: Path, record: Path) -> None:
+    """Its start time tells."""
+    owner = {"keeper": os.getpid(), "start": 1, "record": str(record)}
+    (room / guest_room.OWNER).write_text(json.dumps(owner))
+    guest_room.clear_abandoned()
+
+    assert room.exists() is not Path("/proc").exists()
+
+
+def test_a_guest_that_outlived_the_keeper_keeps_its_folder(room: Path, record: Path) -> None:
+    """Recorder and keeper were killed, but the training goes on and writes."""
+    guest_room.note_owner(room, ended(), record)
+    (room / f"{os.getpid()}.ring").write_bytes(b"x")
+    guest_room.clear_abandoned()
+
+    assert (room / f"{os.getpid()}.ring").exists()
+
+
+@pytest.mark.parametrize("owner", ["", "[]", "7", '{"keeper": "x"}', '{"keeper": 1e99, "start": 1}', "{" * 9000])
+def test_a_folder_whose_owner_is_not_known_is_left_alone(room: Path, owner: str) -> None:
+    """It may be one that is being made right now."""
+    (room / guest_room.OWNER).write_text(owner)
+    guest_room.clear_abandoned()
+
+    assert room.exists()
+
+
+def test_a_record_that_is_gone_takes_its_guests_along(room: Path, tmp_path: Path) -> None:
+    """Nobody can read them any more."""
+    guest_room.note_owner(room, ended(), tmp_path / "removed")
+    guest_room.clear_abandoned()
+
+    assert not room.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder to another user needs root")
+def test_another_users_folder_is_left_alone(room: Path, record: Path) -> None:
+    """Anyone can make a folder of that name in a place that is open to all."""
+    guest_room.note_owner(room, ended(), record)
+    (room / "1.jsonl").write_text("not ours\n")
+    os.chown(room, 65534, 65534)
+    guest_room.clear_abandoned()
+
+    assert room.exists()
+    assert not list((record / "guests").iterdir())
+
+
+def test_a_link_among_the_guests_files_is_not_followed(room: Path, record: Path, tmp_path: Path) -> None:
+    """What it leads to stays where it is, and is not copied."""
+    (tmp_path / "private").write_text("private")
+    (room / "1.jsonl").symlink_to(tmp_path / "private")
+
+    assert gather(room, record)
+    assert not list((record / "guests").iterdir())
+    assert (tmp_path / "private").read_text() == "private"
+
+
+def test_what_does_not_fit_stays_where_it_is(room: Path, record: Path) -> None:
+    """A record that can't take the files costs none of them: the next run tries again."""
+    pid = ended()
+    guest_room.note_owner(room, pid, record)
+    (room / f"{pid}.jsonl").write_text("a line\n")
+    shutil.rmtree(record / "guests")
+    guest_room.clear_abandoned()
+    assert (room / f"{pid}.jsonl").exists()
+    (record / "guests").mkdir()
+    guest_room.clear_abandoned()
+
+    assert (record / "guests" / f"{pid}.jsonl").read_text() == "a line\n"
+    assert not room.exists()
+
+
+def test_the_commands_environment_is_the_users_own_with_us_in_front() -> None:
+    """Nothing else is changed, and without a folder nothing at all."""
+    base = {"A": "1", "PYTHONPATH": "/x"}
+
+    found = guest_room.environment(Path("/guests"), "r-0001", base)
+
+    assert found == {
+        "A": "1",
+        "PYTHONPATH": f"{guest_room.INJECT}{os.pathsep}/x",
+        "HOLTER_GUESTS": "/guests",
+        "HOLTER_RUN": "r-0001",
+    }
+    assert guest_room.environment(None, "r-0001", base) == base

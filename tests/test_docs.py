@@ -1,0 +1,34 @@
+"""The pages say what the code does."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_the_rules_page_is_made_from_the_rules() -> None:
+    """docs/rules.md is what `make docs` writes today."""
+    spec = importlib.util.spec_from_file_location("make_rules", DOCS / "make_rules.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    assert (DOCS / "rules.md").read_text() == module.page(), "run `make docs`"
+
+
+def test_every_event_that_is_written_is_documented() -> None:
+    """Each kind of line that the recorder, the keeper or a guest writes stands in docs/record.md."""
+    import re
+
+    source = Path(__file__).parents[1] / "src" / "holter"
+    written = set()
+    for path in [*source.glob("recorder/*.py"), *source.glob("beacon/**/*.py")]:
+        text = path.read_text()
+        written |= set(re.findall(r"(?:\.event|_event|\bsay|\.say|\.tell)\(\s*\"([a-z-]+)\"", text))
+    documented = set(re.findall(r"`([a-z-]+)`", (DOCS / "record.md").read_text()))
+
+    assert len(written) > 15
+    assert written - documented == set()
