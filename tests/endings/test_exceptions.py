@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 
@@ -63,3 +64,65 @@ def test_keyboard_interrupt_is_an_interruption(case) -> None:
     one = case("import holter\nholter.step(loss=1.0)\nraise KeyboardInterrupt\n").run()
 
     assert (one.code, one.kind()) == (128 + signal.SIGINT, "interrupted"), as_text(one)
+
+
+RANKS = """
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(50):
+    width = 15 if dist.get_rank() == 1 and step == 20 else 16
+    loss = model(torch.randn(8, width)).pow(2).mean()  # here
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_the_rank_that_failed_first_is_the_cause(case) -> None:
+    """One rank raises, the other loses its peer and the launcher ends it: the first error counts, not the signal."""
+    one = case(RANKS)
+    one.run(words=[sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", one.script])
+
+    assert (one.kind(), one.first()["cause"]) == ("exception", "user-error"), as_text(one)
+    assert "mat1 and mat2" in one.first()["claim"]
+    assert one.first()["culprit"]["line"] == one.line("# here")
+
+
+BROKEN_IMAGE = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Images(Dataset):
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        if index == 50:
+            raise ValueError("broken image 50")  # here
+        return torch.randn(16)
+
+
+if __name__ == "__main__":
+    model = nn.Linear(16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x in DataLoader(Images(), batch_size=8, num_workers=2):
+        loss = model(x).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_an_error_in_a_data_worker_has_the_workers_line(case) -> None:
+    """The trainer raises what its worker met; the culprit is the dataset's line."""
+    one = case(BROKEN_IMAGE).run()
+
+    assert (one.kind(), one.first()["cause"]) == ("exception", "user-error"), as_text(one)
+    assert one.first()["culprit"]["line"] == one.line("# here")

@@ -12,7 +12,13 @@ from tests.endings.ward import TORCH, as_text
 
 SAVE = (
     TORCH
-    + "import sys\nfor i in range(2000):\n    train_step(torch.randn(8, 64))\n    torch.save({'w': torch.zeros(100_000), 'i': i}, f'{sys.argv[1]}/model-{i}.pt')  # here\n"
+    + """
+import sys
+
+for i in range(2000):
+    train_step(torch.randn(8, 64))
+    torch.save({"weights": torch.zeros(100_000), "step": i}, f"{sys.argv[1]}/model-{i}.pt")  # here
+"""
 )
 WRITE = """
 import sys

@@ -121,16 +121,34 @@ class Beat:
         """A sign of life within a phase that goes on, such as one batch of a validation."""
         self.words[3] = clock()  # W_ACTIVITY
 
+    def skip(self):
+        """Count a step of which nothing else is wanted; allowed while `skims` is above one."""
+        self.skims -= 1
+        self.skipped += 1
+        self.skim = _CALLS
+        self.steps = steps = self.steps + 1
+        self.words[4] = steps  # W_STEP
+
+    def note(self, loss):
+        """A loss that is known."""
+        self.flags |= 1  # F_LOSS_KNOWN
+        if loss - loss == 0.0:  # neither infinite nor NaN
+            self.loss = loss
+        else:
+            self.bad(self.steps)
+
+    def bad(self, step):
+        """A loss that is not a number; the first of a window is kept."""
+        self.flags |= 1
+        if not self.bad_loss:
+            self.bad_loss = step
+
     def step(self, loss, lr, grad_norm, batch, flags, n=1):
         """Close a step, or `n` that ran as one."""
         self.steps = steps = self.steps + n
         self.words[4] = steps  # W_STEP
         if flags & 1:  # F_LOSS_KNOWN
-            self.flags |= 1
-            if loss - loss == 0.0:  # neither infinite nor NaN
-                self.loss = loss
-            elif not self.bad_loss:
-                self.bad_loss = steps
+            self.note(loss)
         if self.skims:
             self.skims -= 1
             self.skipped += n

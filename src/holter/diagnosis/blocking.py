@@ -12,7 +12,7 @@ from holter.diagnosis.fields import flag, number, text, whole
 from holter.diagnosis.frames import Frame
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.stalls import Stack, open_stall, stacks_of, stall_line, stalled_for, threshold
-from holter.diagnosis.waits import in_collective, kind_of_wait, target_of
+from holter.diagnosis.waits import Wait, in_collective, in_framework, kind_of_wait, target_of
 from holter.finding import Culprit, Ending, Evidence, Grade
 from holter.units import duration
 
@@ -37,6 +37,10 @@ class Blocked:
         return f"the process{at} {self.words}"
 
     @property
+    def line_code(self) -> str:
+        return self.line.code if self.line is not None else ""
+
+    @property
     def culprit(self) -> Culprit | None:
         return self.line.culprit if self.line is not None else None
 
@@ -58,13 +62,23 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
         mine, inside, line = waiting, _inside(waiting), next(iter(waiting.user_frames), line)
     wait = kind_of_wait(record, stall, inside, line.code if line is not None else "", stacks)
     words, others = wait.words, _other_waits(mine) if wait.detail == "deadlock" else ()
+    if others and wait.grade == "hypothesis" and in_framework(inside):
+        # `fit` draws its data in another thread: what stands in the user's generator there is what it waits for.
+        at = others[0][1]
+        fed = f"waits for its data, while the thread that makes them stands at {at.short}{_code(at)}"
+        worker = Stack(mine.pid if mine else None, "worker", (at,))
+        wait, words, others = Wait("worker", "supported", fed, "", worker), fed, ()
     if wait.detail == "collective":
         words += _who_is_missing(record, stacks, mine)
     elif others:
         name, at = others[0]
-        words += f", while thread {name or '(no name)'} stands at {at.short}{f' ({at.code})' if at.code else ''}"
+        words += f", while {f'thread {name}' if name else 'another thread'} stands at {at.short}{_code(at)}"
     proof = _proof(record, stall, mine)
     return Blocked(wait.detail, wait.grade, words, line, proof, wait.cure, wait.worker, others)
+
+
+def _code(frame: Frame) -> str:
+    return f" ({frame.code})" if frame.code else ""
 
 
 def _inside(stack: Stack | None) -> tuple[Frame, ...]:
@@ -98,7 +112,7 @@ def _who_is_missing(record: RecordLike, stacks: list[Stack], mine: Stack | None)
             continue
         at, rank = stack.user_frames[0], ranks.get(stack.pid)
         who = f"rank {rank}" if rank is not None else f"pid {stack.pid}"
-        return f"; {who} never came: it stands at {at.short}{f' ({at.code})' if at.code else ''}"
+        return f"; {who} never came: it stands at {at.short}{_code(at)}"
     return ""
 
 
@@ -118,7 +132,7 @@ def _proof(record: RecordLike, stall: dict[str, Any], mine: Stack | None) -> tup
         code = f"    {frame.code}" if frame.code else ""
         found.append(Evidence("called from", f"{frame.short}{code}"))
     for name, frame in mine.others[:3] if mine is not None else ():
-        found.append(Evidence("thread", f"{name or '(no name)'} at {frame.short}    {frame.code}".rstrip()))
+        found.append(Evidence("thread", f"{name} at {frame.short}    {frame.code}".strip()))
     dead = [row for row in last_processes(record) if text(row, "state").startswith(("Z", "D"))]
     for row in dead[:3]:
         words = "is dead" if text(row, "state").startswith("Z") else "sleeps uninterruptibly"

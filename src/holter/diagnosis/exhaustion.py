@@ -46,6 +46,7 @@ class Exhaustion:
     evidence: tuple[Evidence, ...]
     frame: Frame | None
     progress: Progress
+    in_worker: bool = False
 
 
 @once
@@ -83,7 +84,8 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         evidence.extend(tree_evidence(record, left.m if left else None))
     grade: Grade = "supported" if clear and not suspected else "hypothesis"
     frame = culprit_frame(raised) if raised is not None and refused else None
-    return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress)
+    in_worker = kill is not None and kill.role == "worker"
+    return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress, in_worker)
 
 
 def _asked(said: str) -> float | None:
@@ -99,7 +101,7 @@ def shape_of(
 ) -> tuple[str, bool, str]:
     """Name the shape of a curve that ended in want of memory, whether it is clear, and say it with numbers."""
     steps = progress.step or 0
-    reached = _reached(curve)
+    reached = _reached(curve, asked)
     want = f"one allocation asked for {size(asked)}; " if asked else ""
     in_step = progress.phase in ("forward", "backward", "optimizer")
     if steps == 0 and not in_step:
@@ -117,7 +119,8 @@ def _over_the_steps(found: Growth, steps: int, reached: str, want: str) -> tuple
         rate = f"memory grew steadily by {size(found.per_step)} per step, {size(found.rise)} in {count(steps)} steps"
         return "leak", True, f"{rate}, until {reached}"
     if found.shape == "flat":
-        held = f"memory had been steady at {size(found.level)} for {count(steps)} steps, then {reached}"
+        then = f"; {reached}" if want else f", then {reached}"
+        held = f"memory had been steady at {size(found.level)} for {count(steps)} steps{then}"
         return "spike", steps > 20 and found.readings >= 3, f"{want}{held}"
     if found.shape == "uneven":
         grown = f"memory rose by {size(found.rise)} over {count(steps)} steps, unevenly, until {reached}"
@@ -149,10 +152,13 @@ def _rose_in_step(curve: MemoryCurve | None, progress: Progress) -> bool:
     return bool(before) and before[-1] < 0.6 * curve.peak
 
 
-def _reached(curve: MemoryCurve | None) -> str:
+def _reached(curve: MemoryCurve | None, asked: float | None = None) -> str:
     if curve is None:
         return "memory ran out (no readings of it were kept)"
     if not curve.limit:
         return f"it was last read at {size(curve.last)}"
+    if asked and curve.peak < 0.9 * curve.limit:
+        # What was refused never became memory of the run's.
+        return f"it stood at {size(curve.late)}, {curve.limit_words} is {size(curve.limit)}"
     part = share(curve.peak / curve.limit)
     return f"it reached {size(curve.peak)}, {part} of {curve.limit_words} of {size(curve.limit)}"

@@ -100,8 +100,8 @@ def _through_shell(record: RecordLike, found: Exit) -> Exit:
 @once
 def child_death(record: RecordLike) -> tuple[str, int | None] | None:
     """Find a child that a launcher, a loader or a shell reported as ended by a signal, the first of them."""
-    output = printed_text(record)
-    said = "\n".join(text(event, "message") for event in record.events_of("exception"))
+    output = _first_failure(printed_text(record))
+    said = "\n".join(_first_failure(text(event, "message")) for event in record.events_of("exception"))
     for pattern in _CHILD_DEATHS:
         match = pattern.search(output) or pattern.search(said)
         if match is None:
@@ -113,6 +113,15 @@ def child_death(record: RecordLike) -> tuple[str, int | None] | None:
         if name:
             return name, int(groups["pid"][:9]) if groups.get("pid") else None
     return None
+
+
+def _first_failure(said: str) -> str:
+    """Leave out what a launcher says of the ranks that it ended itself, because another had failed before."""
+    root = said.rfind("Root Cause (first observed failure)")
+    if root < 0:
+        return said
+    others = max(said.rfind("\nFailures:", 0, root), 0)
+    return said[:others] + said[root:]
 
 
 def platform_of(record: RecordLike) -> str:

@@ -24,7 +24,8 @@ _BEFORE_END = 90.0
 @once
 def raised_in(record: RecordLike, end: float | None) -> Raised | None:
     """Give the exception that ended the run, with the chain it came from."""
-    events = [event for event in record.events_of("exception") if text(event, "type")]
+    # Several processes write their last words at once: the order of the lines is not that of the errors.
+    events = sorted((event for event in record.events_of("exception") if text(event, "type")), key=moment)
     near = [event for event in events if end is None or moment(event) >= end - _BEFORE_END]
     part = roles(record)
     trainers = [event for event in near if part.get(whole(event, "pid") or 0) == "trainer"]

@@ -41,6 +41,7 @@ _IO_CALLS = frozenset(
 _CHILD_CALLS = ("wait4", "waitid")
 _CHILD_FILE = re.compile(r"(?:^|/)subprocess\.py$|/multiprocessing/(?:popen_\w+|process)\.py$")
 _SLEEP_CALLS = ("clock_nanosleep", "nanosleep")
+_FEEDS_ITSELF = re.compile(r"/(?:keras|tensorflow)/")
 _LOOP_FILE = re.compile(r"/asyncio/")
 _IDLE = 0.05
 
@@ -84,6 +85,11 @@ def kind_of_wait(
     if locks and idle:
         return Wait("deadlock", sure, f"waits in {locks[-1].name}() of {_module(locks[-1])} and nothing comes")
     return _in_c(record, stall, inside, code, idle)
+
+
+def in_framework(inside: tuple[Frame, ...]) -> bool:
+    """Tell whether frames stand in a framework that draws its data through threads of its own."""
+    return any(_FEEDS_ITSELF.search(_slashed(frame)) for frame in inside)
 
 
 def in_collective(inside: tuple[Frame, ...]) -> bool:
@@ -142,7 +148,7 @@ def target_of(stall: dict[str, Any]) -> str:
     path = text(stall, "path")
     kind, _, rest = path.partition(":[")
     if rest:
-        return f" on a {kind}"
+        return "" if kind.startswith("anon") else f" on a {kind}"
     return f" on {path}" if path else ""
 
 

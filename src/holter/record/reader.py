@@ -6,6 +6,7 @@ import json
 import math
 import os
 import socket
+import sys
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,19 +162,22 @@ def boot_id() -> str | None:
 
 
 def recorder_alive(meta: dict[str, Any]) -> bool:
-    pid = meta.get("recorder_pid")
-    if not isinstance(pid, int) or pid <= 0:
+    return still_there(meta.get("recorder_pid"), meta.get("recorder_start"))
+
+
+def still_there(pid: Any, started: Any) -> bool:
+    """True while the process with this number is the one that began then, as `start_time` told it."""
+    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
         return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
     except PermissionError:
-        pass  # another user's, but there
-    except OverflowError:
+        pass
+    except (ProcessLookupError, OverflowError):
         return False
-    started = start_time(pid)
-    return started is None or meta.get("recorder_start") in (None, started)
+    if not sys.platform.startswith("linux"):
+        return True  # a number that was used again can't be told apart there
+    return start_time(pid) == started is not None
 
 
 def start_time(pid: int) -> int | None:

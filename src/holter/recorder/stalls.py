@@ -88,9 +88,9 @@ class Stalls:
         patience = LONG_PHASES["validation"]
         if long_by_name(names) and now - suspicion.since < patience:
             self.watch.not_a_hang(suspicion.pid, now, patience)
-        elif suspect.threads and threads and not stacks.same_place(suspect.threads, threads):
-            self.watch.not_a_hang(suspicion.pid, now)
-        elif now - suspicion.since < BUSY_SHORTEST and self._starved(suspicion.since, now):
+        elif (suspect.threads and threads and not stacks.same_place(suspect.threads, threads)) or (
+            now - suspicion.since < BUSY_SHORTEST and self._starved(suspicion.since, now)
+        ):
             self.watch.not_a_hang(suspicion.pid, now)
         else:
             self.watch.told(suspicion.pid)

@@ -60,6 +60,7 @@ class _Adapter:
         self.next_norm = self.beat.since + 2_000_000_000
         self.is_compiling = torch.compiler.is_compiling
         self.device = _torch_device.Device(torch, self.beat, self.guard)
+        guest.farewell.last_acts.insert(0, self.guard(self._last_loss))
         self.plan = guest.plan = _torch_plan.Plan(guest)
 
     def patch(self):
@@ -240,8 +241,10 @@ class _Adapter:
                     enter(5)
             try:
                 if tensor.is_cpu and self.unscaled is None:
-                    self.loss = tensor.item()
+                    self.loss = loss = tensor.item()
                     self.known |= 1
+                    if loss - loss != 0.0:  # infinite or NaN
+                        beat.bad(beat.steps + 1)
                 else:
                     self._loss_elsewhere(tensor)
             except Exception as error:
@@ -250,6 +253,11 @@ class _Adapter:
 
         tensor_class.backward = backward
 
+    def _last_loss(self):
+        """At the end: the loss of a last step that was only counted."""
+        if self.known & 1:
+            self.beat.note(self.loss)
+
     def _loss_elsewhere(self, tensor):
         """A loss that was scaled, or that lies on a device and comes back later."""
         if self.unscaled is not None:
@@ -257,8 +265,10 @@ class _Adapter:
             tensor = plain if scaled is tensor else tensor
             self.unscaled = None
         if tensor.is_cpu:
-            self.loss = tensor.item()
+            self.loss = loss = tensor.item()
             self.known |= 1
+            if loss - loss != 0.0:
+                self.beat.bad(self.beat.steps + 1)
         else:
             self.known &= 2
             self.device.loss(tensor, self.beat.steps + 1)
@@ -271,6 +281,9 @@ class _Adapter:
 
         def after(optimizer, _args, _kwargs):
             if is_compiling():
+                return
+            if beat.skims > 1 and id(optimizer) == turns.main_id:
+                beat.skip()
                 return
             try:
                 n = 1

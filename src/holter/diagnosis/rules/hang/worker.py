@@ -25,7 +25,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     stuck = found.worker
     culprit = (stuck.user_frames or stuck.frames)[0].culprit if stuck is not None else found.culprit
     if stuck is not None:
-        cure = Cure("that line of the worker; DataLoader(timeout=60) turns such a wait into an error")
+        limit = "; DataLoader(timeout=60) turns such a wait into an error" if len(stuck.frames) > 1 else ""
+        cure = Cure(f"see why it does not go on from that line{limit}")
     else:
         cure = Cure("num_workers=0 for one run: what a worker hides then shows itself", "", "exact")
     return Finding(CAUSE, found.grade, found.claim, found.evidence, culprit, (cure,))

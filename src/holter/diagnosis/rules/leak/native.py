@@ -22,9 +22,9 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = exhaustion_of(record, ending)
     if found is None or found.shape != "leak":
         return None
-    cures = (
-        Cure("keep numbers, not tensors: total += loss.item()", "a kept loss keeps its whole graph", "exact"),
-        Cure("look for lists, caches and models that are added to in every pass", "", "exact"),
-    )
+    kept = "losses with their graph (use loss.item()), lists, caches, models made in a loop"
+    if found.in_worker:
+        kept = "what the dataset stores in its worker, as a cache or a list"
+    cures = (Cure(f"find what is kept from step to step: {kept}"),)
     culprit = found.frame.culprit if found.frame is not None else None
     return Finding(CAUSE, found.grade, found.words, found.evidence, culprit, cures)

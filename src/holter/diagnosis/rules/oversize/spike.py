@@ -22,10 +22,10 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if found is None or found.shape != "spike":
         return None
     cures = (
-        Cure("cap or bucket the lengths of samples", "", "changed"),
-        Cure("work in chunks where one operation makes a large intermediate", "", "equivalent"),
+        Cure("do that work in chunks, in smaller batches", "", "equivalent"),
+        Cure("or cap and bucket the lengths of samples", "", "changed"),
     )
     culprit = found.frame.culprit if found.frame is not None else None
-    return Finding(
-        CAUSE, found.grade, f"one step needed far more than the rest: {found.words}", found.evidence, culprit, cures
-    )
+    what = "the validation" if found.progress.phase == "validation" else "one step"
+    claim = f"{what} needed far more than the steps before: {found.words}"
+    return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures)
