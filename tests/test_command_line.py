@@ -185,7 +185,9 @@ def in_the_way(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("what", ["a file", "below a file", "proc"])
-def test_a_home_that_cannot_be_written_costs_the_record_and_not_the_run(holter: Holter, tmp_path: Path, what: str) -> None:
+def test_a_home_that_cannot_be_written_costs_the_record_and_not_the_run(
+    holter: Holter, tmp_path: Path, what: str
+) -> None:
     """The command runs, its exit code is its own, and one line says where the record is now."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
@@ -205,7 +207,9 @@ def full_home(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small file system needs root")
     home = tmp_path / "full"
     home.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(home)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(home)], capture_output=True, text=True
+    )
     if done.returncode:
         pytest.skip(f"a small file system can't be mounted here: {done.stderr.strip()}")
     yield home
@@ -289,7 +293,7 @@ def words_of_verdict(done: subprocess.CompletedProcess[bytes]) -> str:
     return done.stderr.decode().split("ValueError: odd\n", 1)[1]
 
 
-def test_the_version_is_told(holter: Holter) -> None:
+def test_the_version_is_told() -> None:
     """And `python -m holter` is the same program."""
     done = subprocess.run([*HOLTER, "--version"], capture_output=True, text=True)
 

@@ -278,3 +278,21 @@ def test_progress_bar_of_one_long_line_costs_no_time():
     verdict(record)
 
     assert time.monotonic() - begun < 2.0
+
+
+def test_ranks_that_a_launcher_ended_are_not_the_cause():
+    """torchrun ends the other ranks with SIGTERM: the one that failed first, and its error, count."""
+    record = exception(ordinary_run(), 58, "RuntimeError", "Connection closed by peer", line=9)
+    record = exception(record, 57, "ValueError", "bad shape", pid=11, line=41)
+    record.event("guest", 1, pid=11, role="trainer")
+    record.events.sort(key=lambda event: -event["m"] if event["k"] == "exception" else event["m"])
+    record.output = (
+        "Failures:\n[1]:\n  exitcode  : -15 (pid: 10)  (SIGTERM)\n"
+        "  traceback : Signal 15 (SIGTERM) received by PID 10\n"
+        "Root Cause (first observed failure):\n[0]:\n  exitcode  : 1 (pid: 11)\n"
+    )
+
+    told = verdict(record.exit(60, 1))
+
+    assert told.ending.kind == "exception"
+    assert told.findings[0].culprit.line == 41

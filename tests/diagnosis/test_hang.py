@@ -242,3 +242,36 @@ def test_names_with_their_class_are_the_same_names():
 
     assert [(f.cause, f.grade) for f in told.findings] == [("hang.deadlock", "established")]
     assert "get() of queue" in told.findings[0].claim
+
+
+def test_a_sleeping_loop_that_was_met_awake_is_still_one():
+    """Between two sleeps there is no system call; the code on the line says what it does."""
+    assert causes(verdict(stopped(stalled(code="time.sleep(1)", syscall="", wchan="")))) == ["hang.poll"]
+
+
+def test_idle_worker_is_not_the_stuck_one():
+    """A forked worker carries the trainer's frames; one that waits for work itself is not to blame."""
+    loader = LIB + "site-packages/torch/utils/data/dataloader.py"
+    loop = [frame(LIB + "site-packages/torch/utils/data/_utils/worker.py", "_worker_loop"), USER, MODULE]
+    record = stalled([frame(loader, "_try_get_data"), USER, MODULE])
+    idle = [frame(LIB + "multiprocessing/queues.py", "get"), *loop]
+    stuck = [frame("/home/u/data.py", "__getitem__", 17, user=True), frame(LIB + "fetch.py", "fetch"), *loop]
+    for pid, frames in ((WORKER, idle), (WORKER + 1, stuck)):
+        record.event("stacks", 76, pid=pid, role="worker", reason="stall", threads=[{"name": "main", "frames": frames}])
+
+    told = verdict(stopped(record)).findings[0]
+
+    assert (told.cause, told.culprit.file, told.culprit.line) == ("hang.worker", "/home/u/data.py", 17)
+
+
+def test_rank_that_never_came_is_named():
+    """The rank that was told first may be the one that the others wait for: the collective counts."""
+    record = stalled([frame("", "clock_nanosleep"), USER, MODULE], code="time.sleep(60)")
+    record.event("guest", 0.6, pid=TRAINER, role="trainer", rank="0")
+    waits = [frame("libtorch.so", "c10d::Reducer::finalize"), frame("/home/u/train.py", "step", 30, user=True)]
+    record.event("stacks", 76, pid=11, role="trainer", reason="stall", threads=[{"name": "main", "frames": waits}])
+
+    told = verdict(stopped(record)).findings[0]
+
+    assert (told.cause, told.culprit.line) == ("hang.collective", 30)
+    assert "rank 0 never came: it stands at train.py:41" in told.claim

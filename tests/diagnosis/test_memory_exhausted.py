@@ -142,3 +142,29 @@ def test_high_memory_in_a_completed_run_is_no_finding():
         memory(record, second, 7.8 * GB)
 
     assert verdict(record.exit(60, 0)).healthy
+
+
+def test_growth_is_measured_by_steps_not_by_time():
+    """A second of leaking after a long import, read ten times, is a leak all the same."""
+    record = without_memory(ordinary_run(seconds=40, steps=False), 0)
+    for second in range(38):
+        memory(record, second, min(2.0, 0.2 + second * 0.05) * GB)
+    for tenth in range(16):
+        at = 38 + tenth / 10
+        memory(record, at, (2 + 0.37 * tenth) * GB)
+        record.steps(at, 1 + tenth * 20, n=20, sum=0.1)
+    memory(record, 39.7, 1 * MB, oom_kill=1).exit(39.6, 137, "SIGKILL")
+
+    assert [(f.cause, f.grade) for f in verdict(record).findings] == [("leak.native", "supported")]
+
+
+def test_one_jump_read_many_times_is_a_spike():
+    """Near the limit the readings are dense: twenty of one jump do not outweigh the flat steps before it."""
+    record = without_memory(ordinary_run(seconds=30), 0)
+    for second in range(30):
+        memory(record, second, 2 * GB)
+    for twentieth in range(20):
+        memory(record, 29.1 + twentieth / 20, (2 + 0.3 * twentieth) * GB)
+    memory(record, 30.3, 1 * MB, oom_kill=1).exit(30.2, 137, "SIGKILL")
+
+    assert [(f.cause, f.grade) for f in verdict(record).findings] == [("oversize.spike", "supported")]

@@ -181,12 +181,12 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_block_is_told_in_time_with_its_line(hung: dict[str, Case], name: str, record_property: object) -> None:
+def test_a_block_is_told_in_time_with_its_line(hung: dict[str, Case], name: str) -> None:
     """The stall is told within 20 s of the block, and the finding names the blocked line and the kind of wait."""
     case = hung[name]
     told = case.holter.events("stall")
     took = told[0]["m"] - case.printed("BLOCK")
-    record_property("seconds_to_tell", round(took, 1))  # type: ignore[operator]
+    print(f"{name}: told {took:.1f} s after the block")
 
     assert took < 20
     assert case.kind() == "hung", as_text(case)

@@ -14,7 +14,21 @@ NS = 1_000_000_000
 def step_slot(seq: int, step: int, **fields: float) -> bytes:
     """One slot of a single step that took 0.1 s, at `step` tenths of a second; fields as ring_format names them."""
     time = int(fields.get("time", step * NS // 10))
-    whole = [NS // 10, NS // 10, NS // 10, 1, NS // 10, 0, NS // 20, NS // 20, 0, 0, 0, 0, int(fields.get("bad_loss", 0))]
+    whole = [
+        NS // 10,
+        NS // 10,
+        NS // 10,
+        1,
+        NS // 10,
+        0,
+        NS // 20,
+        NS // 20,
+        0,
+        0,
+        0,
+        0,
+        int(fields.get("bad_loss", 0)),
+    ]
     loss = float(fields.get("loss", math.nan))
     low, high = float(fields.get("low", loss)), float(fields.get("high", loss))
     flags = int(fields.get("flags", f.F_LOSS_KNOWN if "loss" in fields or "bad_loss" in fields else 0))

@@ -78,7 +78,7 @@ def test_a_secret_is_masked(words: list[str]) -> None:
     ids=lambda key: key[:8],
 )
 def test_a_key_is_known_by_its_shape_wherever_it_stands(key: str) -> None:
-    """As a word, in a text, and in a URL. Forty hex digits are masked too, though a commit looks the same: by design."""
+    """As a word, in a text, in a URL. Forty hex digits are masked too, though a commit looks the same: by design."""
     for text in (key, f"run({key!r})", f"https://h/{key}/x", f"a {key}, b"):
         assert key not in mask_text(text)
 

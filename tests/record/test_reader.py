@@ -102,13 +102,30 @@ def test_flipped_bytes_in_any_file_are_survived(real: Path, tmp_path: Path, name
         shutil.rmtree(folder)
 
 
-STRANGE: list[Any] = [None, True, -1, 0, 10**400, 1e308, "", "x" * 5000, "\x00\x1b[31m", [], [[]], {}, {"": {}}, [None, 1]]
+STRANGE: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    10**400,
+    1e308,
+    "",
+    "x" * 5000,
+    "\x00\x1b[31m",
+    [],
+    [[]],
+    {},
+    {"": {}},
+    [None, 1],
+]
 
 
 def strange_everywhere(value: Any, chance: random.Random) -> Any:
     """The same shape with some of its leaves replaced by what nobody expects there."""
     if isinstance(value, dict):
-        return {key: strange_everywhere(item, chance) if key not in ("k", "t", "m") else item for key, item in value.items()}
+        return {
+            key: strange_everywhere(item, chance) if key not in ("k", "t", "m") else item for key, item in value.items()
+        }
     if isinstance(value, list) and chance.random() > 0.1:
         return [strange_everywhere(item, chance) for item in value]
     return chance.choice(STRANGE) if chance.random() < 0.3 else value
@@ -123,7 +140,11 @@ def test_values_of_any_type_anywhere_are_survived(real: Path, tmp_path: Path, lo
         shutil.copytree(real, folder)
         if lost:
             without_end(folder)
-        for path in [*folder.glob("*.jsonl"), *(folder / "timeline").glob("*.jsonl"), *(folder / "guests").glob("*.jsonl")]:
+        for path in [
+            *folder.glob("*.jsonl"),
+            *(folder / "timeline").glob("*.jsonl"),
+            *(folder / "guests").glob("*.jsonl"),
+        ]:
             lines = [json.loads(line) for line in path.read_bytes().splitlines()]
             path.write_text("".join(json.dumps(strange_everywhere(line, chance)) + "\n" for line in lines))
         meta = strange_everywhere(json.loads((folder / place.META).read_bytes()), chance)
@@ -135,9 +156,21 @@ def test_values_of_any_type_anywhere_are_survived(real: Path, tmp_path: Path, lo
 
 @pytest.mark.parametrize(
     "meta",
-    [b"", b"{", b"[]", b"7", b'"x"', b"{}", b'{"schema": "1"}', b'{"schema": 999}', b"[" * 200_000, b"\xff" * 100, b'{"schema":' + b"9" * 9000 + b"}"],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"7",
+        b'"x"',
+        b"{}",
+        b'{"schema": "1"}',
+        b'{"schema": 999}',
+        b"[" * 200_000,
+        b"\xff" * 100,
+        b'{"schema":' + b"9" * 9000 + b"}",
+    ],
     ids=lambda meta: meta[:16].decode("latin-1"),
-)  # fmt: skip
+)
 def test_a_folder_whose_facts_are_no_facts_is_damaged(real: Path, tmp_path: Path, meta: bytes) -> None:
     """Not JSON, not ours, or from a Holter to come: told in words."""
     folder = tmp_path / "record"
@@ -181,7 +214,14 @@ def test_links_and_pipes_in_a_record_lead_nowhere(real: Path, tmp_path: Path) ->
         assert name != "timeline" or not record.lines("sample")
     (folder / "guests").unlink()
     (folder / "guests").mkdir()
-    for name in ("events.jsonl", "keeper.jsonl", "output.tail", "timeline/000001.jsonl", "guests/1.ring", "guests/1.jsonl"):
+    for name in (
+        "events.jsonl",
+        "keeper.jsonl",
+        "output.tail",
+        "timeline/000001.jsonl",
+        "guests/1.ring",
+        "guests/1.jsonl",
+    ):
         (folder / name).unlink(missing_ok=True)
         os.mkfifo(folder / name)
     assert judged(folder)

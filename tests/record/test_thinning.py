@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ def sample(m: int, rss: int) -> dict[str, Any]:
         "processes": {"rss": rss, "cpu_s": m * 0.93, "minflt": m * 13, "ctx_voluntary": m * 7, "list": listed},
         "cgroup": {"version": 2, "limit": 1 << 34, "usage": rss + (1 << 30), "anon": rss, "oom_kill": 0},
         "memory": {"total": 1 << 36, "available": (1 << 36) - rss, "free": 1 << 33, "cached": 1 << 32},
-        "pressure": {name: {"some_us": m * 11, "full_us": m * 3, "some10": 0.1, "full10": 0.0} for name in ("memory", "io")},
+        "pressure": {
+            name: {"some_us": m * 11, "full_us": m * 3, "some10": 0.1, "full10": 0.0} for name in ("memory", "io")
+        },
         "pace": "calm",
     }
 
@@ -63,7 +66,7 @@ def test_a_week_stays_small_and_keeps_what_matters(tmp_path: Path) -> None:
     assert {m for m, r in record.samples("processes") if r["rss"] > 8 << 30} == {float(m) for m in peaks}
     assert sum(line["n"] for line in record.lines("steps")) == WEEK * 10
     assert record.lines("steps")[-1]["last"] == WEEK * 10
-    assert max(b - a for a, b in zip(kept, kept[1:], strict=False)) <= 600
+    assert max(b - a for a, b in itertools.pairwise(kept)) <= 600
     assert not record.damage
 
 

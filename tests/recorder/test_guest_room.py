@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,6 +106,17 @@ def test_a_folder_whose_owner_is_not_known_is_left_alone(room: Path, owner: str)
     guest_room.clear_abandoned()
 
     assert room.exists()
+
+
+def test_a_folder_that_never_had_an_owner_is_cleared_after_a_day(room: Path) -> None:
+    """Its run was killed while it began; one that is young may still be beginning."""
+    guest_room.clear_abandoned()
+    assert room.exists()
+    old = time.time() - 2 * 86400
+    os.utime(room, (old, old))
+    guest_room.clear_abandoned()
+
+    assert not room.exists()
 
 
 def test_a_record_that_is_gone_takes_its_guests_along(room: Path, tmp_path: Path) -> None:

@@ -80,7 +80,11 @@ def test_a_reason_is_told_once_and_again_when_it_changes() -> None:
 
 def test_a_probe_that_fails_rests() -> None:
     """Half a minute, also when the others hurry; what works is read each second meanwhile."""
-    bad, good, memory = Scripted("bad", raising(OSError("x")), urgent=True), Scripted("good", lambda: {"a": 1}), Memory()
+    bad, good, memory = (
+        Scripted("bad", raising(OSError("x")), urgent=True),
+        Scripted("good", lambda: {"a": 1}),
+        Memory(),
+    )
     memory.usage = 10 * GB
     sampler = Sampler([bad, good, memory])
     for tick in range(290):
@@ -189,6 +193,8 @@ def test_a_memory_that_can_no_longer_be_read_is_no_reason_to_hurry() -> None:
         ({"nvidia": {"list": [{"used": 99, "total": 100}]}}, None),
     ],
 )
-def test_the_nearest_limit_is_the_one_that_is_fullest(line: dict[str, Any], nearest: tuple[float, float] | None) -> None:
+def test_the_nearest_limit_is_the_one_that_is_fullest(
+    line: dict[str, Any], nearest: tuple[float, float] | None
+) -> None:
     """Of container and machine; pages of files can be dropped, and a GPU is filled on purpose."""
     assert nearest_limit(line) == nearest

@@ -298,13 +298,17 @@ def test_a_trainer_that_vanishes_is_forgotten() -> None:
     assert not run.suspicions
 
 
-@pytest.mark.parametrize("names", [["evaluate"], ["run_validation", "main"], ["save_checkpoint"], ["test"], ["do_eval"]])
+@pytest.mark.parametrize(
+    "names", [["evaluate"], ["run_validation", "main"], ["save_checkpoint"], ["test"], ["do_eval"]]
+)
 def test_names_that_take_long(names: list[str]) -> None:
     """The user's own words for it."""
     assert long_by_name(names)
 
 
-@pytest.mark.parametrize("names", [[], ["train"], ["train_and_evaluate"], ["main"], ["latest"], ["fit_test"], ["retrieval"]])
+@pytest.mark.parametrize(
+    "names", [[], ["train"], ["train_and_evaluate"], ["main"], ["latest"], ["fit_test"], ["retrieval"]]
+)
 def test_names_that_say_nothing(names: list[str]) -> None:
     """A function that also trains, or one that has the letters by chance."""
     assert not long_by_name(names)

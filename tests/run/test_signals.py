@@ -140,8 +140,8 @@ def test_ctrl_c_interrupts_the_command_once(holter: Holter, screen: Screen) -> N
         """
         import time
         count = 0
-        print("rea" + "dy", flush=True)
         try:
+            print("rea" + "dy", flush=True)
             time.sleep(30)
         except KeyboardInterrupt:
             count += 1

@@ -34,9 +34,7 @@ def test_healthy_run_is_one_line():
     """A run that went well gets one line with time, steps, epochs, peak memory and where to read on."""
     record = ordinary_run(planned=550).exit(60, 0)
 
-    assert shown(record) == (
-        "✓ python train.py completed in 1 min: 550 steps, 1 epoch, peak 2.0 GB (r-0142)\n"
-    )
+    assert shown(record) == ("✓ python train.py completed in 1 min: 550 steps, 1 epoch, peak 2.0 GB (r-0142)\n")
 
 
 def test_sick_run_has_every_block():

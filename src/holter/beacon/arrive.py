@@ -5,7 +5,6 @@ In a process that is no training it opens one empty file for stacks, watches for
 
 import os
 import sys
-from math import inf
 
 from .farewell import Farewell
 from .guard import Guard
@@ -14,6 +13,7 @@ from .say import Say
 
 # Variables that say which part a process plays; nothing else of the environment is ever recorded.
 _PART = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+_EVER = float("inf")
 
 
 class Guest:
@@ -47,7 +47,7 @@ class Guest:
             from .census import Census
 
             self._census = census = Census(self.say)
-            self.farewell.last_acts.append(self.guard(lambda: census.tell(inf)))
+            self.farewell.last_acts.append(self.guard(lambda: census.tell(_EVER)))
         return self._census
 
     def _make_ring(self):
@@ -90,6 +90,8 @@ class Guest:
         if self._beat is not None:
             self.guard.words = None
             self._beat.reset(self._make_ring)
+        if self._census is not None:
+            self._census.born_of_fork()
         from . import stack_dump
 
         stack_dump.born_of_fork(self.folder)

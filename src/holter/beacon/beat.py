@@ -170,14 +170,14 @@ class Beat:
         words[2] = now
         # what passed before the first step, and what lay between two of them, is no part of a step
         between = spent[6] + spent[7] + spent[8]
-        whole = now - self.ended - between - spent[0]
+        whole = max(0, now - self.ended - between - spent[0])
         one = spent[1] + spent[2] + spent[3] + spent[4] + spent[5]
         self.ended = now
         self.time += whole
         self.n += n + self.skipped
         self.full += n
         self.full_time += one
-        usual = (whole - one) // self.skipped if self.skipped else one
+        usual = max(0, whole - one) // self.skipped if self.skipped else one
         self.low = min(self.low, one, usual)
         self.high = max(self.high, one, usual)
         self.skipped = 0

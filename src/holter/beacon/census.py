@@ -60,6 +60,10 @@ class Census:
         if entry.made == 1:
             self._tell(entry, time.monotonic())
 
+    def born_of_fork(self):
+        """In a forked child: what the parent made is the parent's to tell."""
+        self.sites = {}
+
     def tell(self, now):
         """Say what has changed, at most once a second per line; called now and then from a step."""
         for site in list(self.sites.values()):

@@ -42,6 +42,22 @@ def uncaught():
     return fields
 
 
+def _still_interrupted():
+    """Have the process end by SIGINT, as it was about to.
+
+    Python notes that a KeyboardInterrupt was not handled, and forgets it when a text is evaluated afterwards. Modules
+    do that while they are imported, the ones that we need to speak among them. A text that raises it brings it back.
+    """
+    try:
+        eval("interrupt()", {"interrupt": _interrupt})
+    except KeyboardInterrupt:
+        pass
+
+
+def _interrupt():
+    raise KeyboardInterrupt
+
+
 class Farewell:
     """Speaks at exit. Hooks nothing that the script could see: the interpreter leaves the exception in `sys`."""
 
@@ -61,6 +77,8 @@ class Farewell:
         fields = uncaught()
         if fields is not None:
             self.say("exception", main=True, **fields)
+            if fields["type"] == "KeyboardInterrupt" and not hasattr(sys, "ps1"):
+                _still_interrupted()
 
     def watch_exit_calls(self):
         """Note who calls `sys.exit` or `os._exit` from the user's own code; both still do just what they did."""

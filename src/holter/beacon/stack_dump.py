@@ -3,7 +3,7 @@
 It works with the GIL held and in a process that no debugger may attach to.
 """
 
-import _signal as signal  # without the names: they would load half a dozen modules into every tool
+import _signal as signal  # type: ignore[import-not-found]  # without the names: they load half a dozen modules
 import faulthandler
 import os
 

@@ -19,7 +19,7 @@ def _library_roots():
 
 
 _roots = None
-_known = {}
+_known = {}  # type: ignore[var-annotated]
 
 
 def is_user_file(filename):

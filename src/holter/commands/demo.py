@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import click
@@ -16,7 +18,9 @@ def command() -> None:
     from holter.commands._tell import tell_on_stderr
     from holter.recorder.launch import Launch
 
-    script = str(Path(holter.__file__).with_name("demo_run.py"))
     click.echo("A small training run in pure Python; it will stop making progress, as runs do at 3 a.m.\n", err=True)
-    click.echo(f"$ holter run --on-hang stop -- python {Path(script).name}", err=True)
-    Launch([sys.executable, script], name="demo", on_hang="stop", tell=tell_on_stderr).run(show_on_stderr)
+    click.echo("$ holter run --on-hang stop -- python train.py", err=True)
+    with tempfile.TemporaryDirectory(prefix="holter-demo-") as folder:
+        # As a script of the user's: what lies among the installed libraries is never the culprit.
+        script = str(shutil.copyfile(Path(holter.__file__).with_name("demo_run.py"), Path(folder, "train.py")))
+        Launch([sys.executable, script], name="demo", on_hang="stop", tell=tell_on_stderr).run(show_on_stderr)

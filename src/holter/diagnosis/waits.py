@@ -110,7 +110,9 @@ def _in_c(record: RecordLike, stall: dict[str, Any], inside: tuple[Frame, ...], 
         )
     if call in _IO_CALLS:
         return Wait("io", surer, f"waits in {call}(){target_of(stall)}")
-    if call in _SLEEP_CALLS and idle:
+    # A loop that sleeps may have been met awake, between two sleeps.
+    asleep = "sleep(" in code or any("sleep" in frame.function for frame in inside)
+    if idle and (call in _SLEEP_CALLS or (not call and asleep)):
         # Of a process that was only looked at, a sleep is how many of them live.
         watched: Grade = surer if number(record.meta, "attached") is None else "hypothesis"
         return Wait("poll", watched, "sleeps, as in a loop that looks for something that does not come")

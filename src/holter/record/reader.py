@@ -177,7 +177,7 @@ def still_there(pid: Any, started: Any) -> bool:
         return False
     if not sys.platform.startswith("linux"):
         return True  # a number that was used again can't be told apart there
-    return start_time(pid) == started is not None
+    return isinstance(started, int) and start_time(pid) == started
 
 
 def start_time(pid: int) -> int | None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from holter.recorder.processes import lives
 
 OWNER = "owner.json"
 _ROOM = 8 << 20
+_DAY = 86400.0
 INJECT = Path(holter.__file__).resolve().parent / "beacon" / "inject"
 
 
@@ -48,6 +50,9 @@ def clear_abandoned() -> None:
             try:
                 if not _ours(guest_dir):
                     continue
+                if not (guest_dir / OWNER).exists():
+                    _clear_ownerless(guest_dir)
+                    continue
                 text = (guest_dir / OWNER).read_text()
                 owner = json.loads(text)
                 if _in_use(guest_dir, int(owner["keeper"]), owner["start"]):
@@ -68,11 +73,21 @@ def _ours(guest_dir: Path) -> bool:
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
 
 
+def _clear_ownerless(guest_dir: Path) -> None:
+    """One whose owner was never written down, since its run was killed while it began: gone after a day."""
+    if time.time() - guest_dir.lstat().st_mtime > _DAY and not _guests_live(guest_dir):
+        shutil.rmtree(guest_dir, ignore_errors=True)
+
+
+def _guests_live(guest_dir: Path) -> bool:
+    return any(lives(int(path.stem)) for path in guest_dir.iterdir() if path.stem.isdigit())
+
+
 def _in_use(guest_dir: Path, keeper: int, start: int | None) -> bool:
     """True while the keeper lives, or a guest that outlived it; where start times are not known, its number decides."""
     if lives(keeper) and start_time(keeper) == start:
         return True
-    return any(lives(int(path.stem)) for path in guest_dir.iterdir() if path.stem.isdigit())
+    return _guests_live(guest_dir)
 
 
 def environment(guest_dir: Path | None, run_id: str, base: Mapping[str, str]) -> dict[str, str]:

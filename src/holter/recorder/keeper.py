@@ -228,8 +228,9 @@ class Keeper:
 def start(order: Order, streams: Streams) -> tuple[int, socket.socket]:
     """Fork the keeper; returns its pid and the recorder's end of the link."""
     ours, theirs = socket.socketpair()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:  # either may have been closed before we came
+            stream.flush()
     pid = os.fork()
     if pid == 0:
         code = 0

@@ -149,7 +149,8 @@ def _part_from(link: socket.socket, keeper_pid: int) -> None:
 def _probe(folder: Path) -> Path:
     """Make sure that the folder takes more than its own name: a full disk shows itself only when written to."""
     path = folder / ".room"
-    with open(path, "wb", buffering=0) as file:
-        file.write(bytes(512 * 1024))
-    path.unlink()
+    try:
+        path.write_bytes(bytes(512 * 1024))
+    finally:
+        path.unlink(missing_ok=True)
     return folder

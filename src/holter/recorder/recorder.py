@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -216,7 +217,6 @@ class Recorder:
             self._event("gap", monotonic=round(gap, 3), wall=round(gap + shift, 3))
             self.offset = self.guests.offset = time.time() - time.monotonic()
             self.stalls.suspended(now)
-        self._last_tick = now
         pids = self.finder.find()
         self._notice_processes(pids, now)
         sample, missing = self.sampler.sample(Tree(self.root, pids), now)
@@ -236,6 +236,7 @@ class Recorder:
             self._next_costs = now + _COSTS_EVERY
             self._event("cost", probes=self.sampler.costs(), **_own_use())
         self.stalls.look(now, states, sample)
+        self._last_tick = time.monotonic()  # at its end: taking stacks may take seconds, and is no gap
         if self.stalls.hung and self.on_hang == "stop":
             self.stopped_for_hang = True
             self.stop("hang")
@@ -334,6 +335,8 @@ class Recorder:
         elif self.finder is not None:
             left = [pid for pid in self.finder.find() if lives(pid) and pid != self.root]
         if self.writer is None:
+            if self.guest_dir is not None:
+                shutil.rmtree(self.guest_dir, ignore_errors=True)
             return
         self._drain_guests()
         if self.guest_dir is not None:
