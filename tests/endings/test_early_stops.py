@@ -149,3 +149,53 @@ def test_a_stop_that_was_meant_is_left_alone(ended: dict[str, Case], name: str) 
 
     assert (told["ending"]["kind"], told["healthy"], told["findings"]) == ("completed", True, []), as_text(case)
     assert len(case.page().strip().splitlines()) == 1
+
+
+def test_an_error_that_was_caught_and_only_named_is_told_with_its_line(holter: Holter) -> None:
+    """`except Exception as e: print(type(e)); break` ends with exit code 0; the line that raised is known all the same."""
+    script = holter.script(
+        """
+        import torch
+        from torch import nn
+        model = nn.Linear(8, 1)
+        opt = torch.optim.SGD(model.parameters(), lr=0.01)
+        for i in range(100):
+            try:
+                x = torch.randn(4, 8 if i < 20 else 9)
+                loss = model(x).pow(2).mean()
+                opt.zero_grad(); loss.backward(); opt.step()
+            except Exception as e:
+                print("stopping:", type(e).__name__)
+                break
+        """
+    )
+    holter.run(sys.executable, script)
+    verdict = holter.why()
+
+    assert verdict["ending"]["kind"] == "stopped-early"
+    assert verdict["findings"][0]["cause"] == "early-stop.swallowed-error"
+    assert verdict["findings"][0]["culprit"]["line"] == 9
+
+
+def test_bad_batches_that_are_skipped_are_no_early_stop(holter: Holter) -> None:
+    """The look-alike: errors in single batches are caught, and training goes on to its end."""
+    script = holter.script(
+        """
+        import torch
+        from torch import nn
+        model = nn.Linear(8, 1)
+        opt = torch.optim.SGD(model.parameters(), lr=0.01)
+        for i in range(100):
+            try:
+                x = torch.randn(4, 9 if i % 10 == 3 else 8)
+                loss = model(x).pow(2).mean()
+                opt.zero_grad(); loss.backward(); opt.step()
+            except RuntimeError:
+                continue
+        """
+    )
+    holter.run(sys.executable, script)
+    verdict = holter.why()
+
+    assert verdict["ending"]["kind"] == "completed"
+    assert verdict["healthy"]

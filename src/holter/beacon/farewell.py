@@ -25,6 +25,19 @@ def _describe(error):
     return {"type": type(error).__qualname__, "module": type(error).__module__, "message": text[:4000]}
 
 
+def describe(error, above):
+    """An exception on its way, with the frames that it has passed and, before them, the user's own still above."""
+    fields = _describe(error)
+    waiting = []
+    frame = sys._getframe(above)
+    while frame is not None and len(waiting) < 20:
+        if is_user_file(frame.f_code.co_filename):
+            waiting.insert(0, dict(place(frame), user=True))
+        frame = frame.f_back
+    fields["frames"] = waiting + _frames(error.__traceback__)
+    return fields
+
+
 def uncaught():
     """The exception that ended the main thread, read after the interpreter has printed it; None when there is none."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
@@ -66,7 +79,6 @@ class Farewell:
         self.guard = guard
         self.pid = os.getpid()
         self.last_acts = []
-        self.watching = False
         self._watching = False
 
     def at_exit(self):
@@ -85,9 +97,6 @@ class Farewell:
         if self._watching:
             return  # several frameworks in one process: once is enough
         self._watching = True
-        if self.watching:
-            return
-        self.watching = True
         sys_exit, os_exit = sys.exit, os._exit
         say, guard = self.say, self.guard
 

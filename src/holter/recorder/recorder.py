@@ -250,11 +250,12 @@ class Recorder:
     def _last_look(self, now: float) -> None:
         """After the end: counters that only now show it, what the guests said last, the kernel's own lines."""
         if self.sampler is not None:
-            self.sampler.urgent = True
-            sample, _ = self.sampler.sample(Tree(self.root, self.finder.find()), now)
+            sample, _ = self.sampler.sample(Tree(self.root, self.finder.find()), now, last=True)
+            self._drain_guests()
+            # The header of each ring has the exact number of steps, also of those that no slot was written for.
+            sample["guests"] = self.guests.states(set(self.guests.rings))
             if self.writer is not None:
                 self.writer.timeline([{"k": "sample", "t": time.time(), "m": now, "after": True, **sample}])
-        self._drain_guests()
         self._kernel_lines()
 
     def _drain_guests(self) -> None:

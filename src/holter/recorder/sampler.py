@@ -15,6 +15,7 @@ URGENT = 0.1
 _NEAR = 0.90  # of the limit
 _SOON = 30.0  # seconds to the limit at the present growth
 _REST_AFTER_FAILURE = 30.0
+_CHEAP = 0.005  # seconds of CPU: what may be read once more at the end
 _BUDGET = 0.006  # of a core, for one probe: one that costs more is read less often
 
 
@@ -49,12 +50,13 @@ class Sampler:
     def pace(self) -> float:
         return URGENT if self.urgent else CALM
 
-    def sample(self, tree: Tree, now: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """The readings that are due, and the `missing` facts that are new."""
+    def sample(self, tree: Tree, now: float, *, last: bool = False) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The readings that are due (the `last` time all that are cheap), and the `missing` facts that are new."""
         line: dict[str, Any] = {}
         missing: list[dict[str, Any]] = []
         for state in self._states:
-            hurried = self.urgent and state.probe.urgent and not state.missing
+            cheap = max(state.recent, default=0.0) < _CHEAP
+            hurried = ((self.urgent and state.probe.urgent) or (last and cheap)) and not state.missing
             if now + 0.02 < state.due and not hurried:
                 continue
             reading, because = self._read(state, tree, now)

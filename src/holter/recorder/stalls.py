@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,20 @@ _WORKERS = 16
 _REMEMBERED = 600
 
 Event = Callable[..., None]
+
+
+# Where a program sits while someone looks at a figure, types an answer or debugs.
+_FOR_A_PERSON = re.compile(
+    r"/(tkinter|matplotlib/backends|PyQt\d|PySide\d|IPython|ipykernel|prompt_toolkit|pdbpp?)/|/(pdb|bdb|code|cmd)\.py$"
+)
+
+
+def waits_for_a_person(threads: list[dict[str, Any]], waiting: dict[str, Any]) -> bool:
+    """True when the main thread reads the terminal, or stands in a window's or a debugger's own loop."""
+    if str(waiting.get("path", "")).startswith(("/dev/pts/", "/dev/tty")):
+        return True
+    main: dict[str, Any] = next((thread for thread in threads if thread.get("main")), {"frames": []})
+    return any(_FOR_A_PERSON.search(frame["file"]) for frame in main["frames"])
 
 
 @dataclass
@@ -86,7 +101,9 @@ class Stalls:
         threads = self._stacks_of(suspicion.pid, 2)
         names = [f["function"] for t in threads if t.get("main") for f in t["frames"] if f["user"]]
         patience = LONG_PHASES["validation"]
-        if long_by_name(names) and now - suspicion.since < patience:
+        if waits_for_a_person(threads, self._waiting(suspicion.pid)):
+            self.watch.not_a_hang(suspicion.pid, now, float("inf"))
+        elif long_by_name(names) and now - suspicion.since < patience:
             self.watch.not_a_hang(suspicion.pid, now, patience)
         elif (suspect.threads and threads and not stacks.same_place(suspect.threads, threads)) or (
             now - suspicion.since < BUSY_SHORTEST and self._starved(suspicion.since, now)

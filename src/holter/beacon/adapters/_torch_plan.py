@@ -68,7 +68,8 @@ class Plan:
         if plan == self.told:
             return
         self.told = plan
-        beat.plan(steps=steps, per_epoch=per_epoch, epochs=epochs)
+        # A loop's own numbers are a guess: the header holds only what a Trainer has said.
+        beat.plan(steps=0 if source == "loop" else steps, per_epoch=per_epoch, epochs=epochs)
         if any(plan):
             self.guest.say("plan", steps=steps, epochs=epochs, steps_per_epoch=per_epoch, source=source)
 

@@ -20,6 +20,7 @@ from time import monotonic
 
 from ...record import ring_format as f
 from ..census import site_of
+from ..farewell import describe
 from ..user_frame import is_user_file
 from . import _torch_device, _torch_plan
 from ._patch import drop_own_frame, read_locals, timed
@@ -27,6 +28,7 @@ from ._turns import Turns
 
 WAITS_FOR = ("torch",)
 _NEWBORN = 256
+_STEP_ERRORS = 20
 
 
 def install(guest, torch):
@@ -48,6 +50,8 @@ class _Adapter:
         self.trained = set()  # ids of parameters that an optimizer holds
         self.wrapped = set()  # model classes whose calls are timed
         self.modules = {}  # id -> weak reference; half-built ones can't always be hashed
+        self.errors = 0
+        self.told_error = None
         self.newborn = []  # modules made since the last count, with the line that made them
         self.loss = nan
         self.batch = 0
@@ -136,7 +140,7 @@ class _Adapter:
             return
         self.wrapped.add(cls)
         inner = cls.__call__
-        beat, enter, guard = self.beat, self.beat.enter, self.guard
+        beat, enter, guard, left = self.beat, self.beat.enter, self.guard, self.left_by
         is_compiling, grad_enabled = self.is_compiling, self.torch.is_grad_enabled
         notice = self._notice_batch
 
@@ -144,25 +148,26 @@ class _Adapter:
         def __call__(module, *args, **kwargs):  # noqa: N807
             if is_compiling():
                 return inner(module, *args, **kwargs)
-            if beat.skim:
-                beat.skim -= 1
-                return inner(module, *args, **kwargs)
-            phase = beat.phase
-            if phase == 3 or phase == 6:  # FORWARD: a part of a model that is timed already; VALIDATION
-                beat.alive()
-                return inner(module, *args, **kwargs)
-            enter(3 if grad_enabled() else 6)  # FORWARD, VALIDATION
+            phase = -1
             try:
+                if beat.skim:
+                    beat.skim -= 1
+                elif beat.phase == 3 or beat.phase == 6:  # FORWARD: a part of what is timed already; VALIDATION
+                    beat.alive()
+                else:
+                    phase = enter(3 if grad_enabled() else 6)
                 result = inner(module, *args, **kwargs)
             except BaseException as error:
-                drop_own_frame(error)
+                left(error)
                 raise
             finally:
-                enter(phase and 1)  # OTHER, or still START
-            try:
-                notice(args, kwargs)
-            except Exception as error:
-                guard.caught("batch", error)
+                if phase >= 0:
+                    enter(phase and 1)
+            if phase >= 0:
+                try:
+                    notice(args, kwargs)
+                except Exception as error:
+                    guard.caught("batch", error)
             return result
 
         cls.__call__ = __call__
@@ -178,33 +183,46 @@ class _Adapter:
         described = [[list(t.shape), str(t.dtype)] for t in tensors]
         self.plan.say_batch(self.beat.steps + 1, described)
 
+    def left_by(self, error):
+        """An error leaves a step: keep our line out of its traceback, and note it in case nobody ever shows it."""
+        drop_own_frame(error)
+        if isinstance(error, StopIteration) or not isinstance(error, Exception) or self.told_error == id(error):
+            return
+        self.told_error = id(error)
+        self.errors += 1
+        if self.errors <= _STEP_ERRORS:
+            try:
+                self.guest.say("step-error", step=self.beat.steps + 1, **describe(error, above=2))
+            except Exception as own:
+                self.guard.caught("step-error", own)
+
     # --- the phases ---------------------------------------------------------------------------------------
 
     def _patch_loader(self):
         from torch.utils.data import DataLoader
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-        beat, enter, guard, plan = self.beat, self.beat.enter, self.guard, self.plan
+        beat, enter, guard, plan, left = self.beat, self.beat.enter, self.guard, self.plan, self.left_by
         inner_next, inner_iter = _BaseDataLoaderIter.__next__, DataLoader.__iter__
 
         @functools.wraps(inner_next)
         def __next__(iterator):  # noqa: N807
-            if beat.skim:
-                beat.skim -= 1
-                return inner_next(iterator)
-            phase = beat.phase
-            if phase == 6:  # VALIDATION
-                beat.alive()
-                return inner_next(iterator)
-            enter(2)  # DATA
+            phase = -1
             try:
+                if beat.skim:
+                    beat.skim -= 1
+                elif beat.phase == 6:  # VALIDATION
+                    beat.alive()
+                else:
+                    phase = enter(2)  # DATA
                 return inner_next(iterator)
             except BaseException as error:
-                drop_own_frame(error)
+                left(error)
                 raise
             finally:
-                enter(phase and 1)
-                plan.drew_from = id(iterator)
+                if phase >= 0:
+                    enter(phase and 1)  # OTHER, or still START
+                    plan.drew_from = id(iterator)
 
         @functools.wraps(inner_iter)
         def __iter__(loader):  # noqa: N807
@@ -221,21 +239,22 @@ class _Adapter:
     def _patch_backward(self):
         tensor_class = self.torch.Tensor
         inner = tensor_class.backward
-        beat, enter, guard = self.beat, self.beat.enter, self.guard
+        beat, enter, guard, left = self.beat, self.beat.enter, self.guard, self.left_by
 
         @functools.wraps(inner)
         def backward(tensor, *args, **kwargs):
-            if beat.skim:
-                beat.skim -= 1
+            phase = -1
+            try:
+                if beat.skim:
+                    beat.skim -= 1
+                else:
+                    phase = enter(4)  # BACKWARD
                 result = inner(tensor, *args, **kwargs)
-            else:
-                enter(4)  # BACKWARD
-                try:
-                    result = inner(tensor, *args, **kwargs)
-                except BaseException as error:
-                    drop_own_frame(error)
-                    raise
-                finally:
+            except BaseException as error:
+                left(error)
+                raise
+            finally:
+                if phase >= 0:
                     # What follows up to the step's end is the optimizer's: unscaling, clipping, the update. It also
                     # ends a validation, whatever mode the model was left in.
                     enter(5)

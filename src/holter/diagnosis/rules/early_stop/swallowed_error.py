@@ -31,9 +31,10 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     evidence = [Evidence("error", root.headline, root.when)]
     if found.words:
         evidence.append(Evidence("steps", found.words))
-    piped = found.raised.pid is not None
-    cure = (
-        "set -o pipefail in the shell, so that the error's exit code counts" if piped else "re-raise it after logging"
-    )
+    # The trainer itself died of it: then it was the shell around it that lost the exit code.
+    died = any(event.get("pid") == found.raised.pid for event in record.events_of("exception"))
+    cure = "re-raise it after logging, and catch only what you expect"
+    if died:
+        cure = "set -o pipefail in the shell, so that the error's exit code counts"
     cures = (Cure(cure),)
     return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
