@@ -47,7 +47,7 @@ def overhead(home: str) -> None:
     print("| loop | step | rounds | median of ratios | overhead | middle half of ratios | same result |")
     print("|---|---|---|---|---|---|---|")
     for name, script in (("PyTorch", "loop_torch.py"), ("Keras fit", "loop_keras.py")):
-        for milliseconds, steps, rounds in ((2, 1500, 12), (10, 400, 12), (100, 60, 8)):
+        for milliseconds, steps, rounds in ((2, 1200, 9), (10, 300, 9), (100, 40, 5)):
             command = [sys.executable, str(HERE / script), str(milliseconds), str(steps)]
             step, ratio, spread, same = compare(command, rounds, home)
             print(

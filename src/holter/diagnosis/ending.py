@@ -24,6 +24,7 @@ from holter.diagnosis.telling import (
 )
 from holter.finding import Ending
 
+AT_ONCE = 15.0
 _BY_USER = frozenset({"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL"})
 
 
@@ -68,4 +69,9 @@ def _ended_by(record: RecordLike, kill: OomKill, left: Exit) -> bool:
         # unless another training came after it.
         after = (line for line in record.lines("steps") if moment(line) > kill.at and whole(line, "pid") != kill.pid)
         return kill.role == "trainer" and not any(after)
-    return left.code is not None and lost_a_worker(raised_in(record, left.m))
+    if left.code is None:
+        return False
+    # What a trainer says of a worker that is gone depends on where it met it: a lost worker, a reset connection, a
+    # broken pipe. That it was a worker or a rank of this run, and that the run failed at once, is enough.
+    at_once = left.m is not None and left.m - kill.at <= AT_ONCE and kill.role in ("worker", "trainer")
+    return at_once or lost_a_worker(raised_in(record, left.m))

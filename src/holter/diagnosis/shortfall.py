@@ -108,10 +108,10 @@ def swallowed_error(record: RecordLike) -> Raised | None:
     for event in record.events_of("exception"):
         if part.get(whole(event, "pid") or 0) == "trainer" and flag(event, "main") is not False:
             return raised_in(record, None)
-    last = progress_of(record).last_step_m or 0.0
+    done = progress_of(record).step or 0
     for event in reversed(record.events_of("step-error")):
-        # An error that left a step and was caught further out, as the last thing that the training did.
-        if moment(event) >= last - 1:
+        # An error that left a step and was caught further out, with no step after it.
+        if (whole(event, "step") or 0) > done:
             return raised_from(event)
     printed = [one for one in printed_tracebacks(record) if one.name not in ("KeyboardInterrupt", "SystemExit")]
     return printed[-1] if printed else None
