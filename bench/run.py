@@ -1,6 +1,6 @@
 """Holter's own cost, measured: every comparison interleaved in one run. `make bench` prints the tables.
 
-run.py [overhead] [beacon] [recorder] [startup] [gpu]      without a word: all but gpu
+run.py [startup] [beacon] [beacon-keras] [recorder] [overhead] [overhead-keras] [gpu]     by default all but gpu
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -43,26 +44,23 @@ def compare(command: list[str], rounds: int, home: str) -> tuple[float, float, f
     return statistics.median(plain_steps), statistics.median(ratios), quarters[2] - quarters[0], len(results) == 1
 
 
-def overhead(home: str) -> None:
+def overhead(home: str, name: str, script: str) -> None:
     print("| loop | step | rounds | median of ratios | overhead | middle half of ratios | same result |")
     print("|---|---|---|---|---|---|---|")
-    for name, script in (("PyTorch", "loop_torch.py"), ("Keras fit", "loop_keras.py")):
-        for milliseconds, steps, rounds in ((2, 1200, 9), (10, 300, 9), (100, 40, 5)):
-            command = [sys.executable, str(HERE / script), str(milliseconds), str(steps)]
-            step, ratio, spread, same = compare(command, rounds, home)
-            print(
-                f"| {name} | {step * 1e3:.2f} ms | {rounds} | {ratio:.4f} | {(ratio - 1) * 100:+.2f} % |"
-                f" {spread * 100:.2f} % | {'yes' if same else 'NO'} |",
-                flush=True,
-            )
+    for milliseconds, steps, rounds in ((2, 1200, 9), (10, 300, 9), (100, 40, 5)):
+        command = [sys.executable, str(HERE / script), str(milliseconds), str(steps)]
+        step, ratio, spread, same = compare(command, rounds, home)
+        print(
+            f"| {name} | {step * 1e3:.2f} ms | {rounds} | {ratio:.4f} | {(ratio - 1) * 100:+.2f} % |"
+            f" {spread * 100:.2f} % | {'yes' if same else 'NO'} |",
+            flush=True,
+        )
 
 
-def beacon(home: str, kind: str = "cpu") -> None:
+def beacon(home: str, script: str = "beacon_cost.py", kind: str = "cpu") -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as guests:
         environ = {**os.environ, "HOLTER_GUESTS": guests, "PYTHONPATH": str(INJECT), "HOLTER_HOME": home}
-        done = subprocess.run(
-            [sys.executable, str(HERE / "beacon_cost.py"), kind], env=environ, capture_output=True, check=True
-        )
+        done = subprocess.run([sys.executable, str(HERE / script), kind], env=environ, capture_output=True, check=True)
         found = json.loads(done.stdout)
     low, middle, high = found["quartiles_us"]
     print("| | |\n|---|---|")
@@ -70,7 +68,9 @@ def beacon(home: str, kind: str = "cpu") -> None:
     print(
         f"| added by the beacon, in the loop, median of pairs | {middle:.1f} µs (quartiles {low:.1f} to {high:.1f}) |"
     )
-    print(f"| the beacon's own code, warm | {found['warm_us']:.1f} µs |", flush=True)
+    if "warm_us" in found:
+        print(f"| the beacon's own code, warm | {found['warm_us']:.1f} µs |")
+    sys.stdout.flush()
 
 
 def recorder(home: str) -> None:
@@ -146,7 +146,7 @@ def startup(home: str) -> None:
 def gpu(home: str) -> None:
     for kind in ("launch", "compute"):
         print(f"\n{kind}-bound, patches on and off in one process:\n")
-        beacon(home, kind)
+        beacon(home, kind=kind)
     print()
     print("| loop on the GPU | step | rounds | median of ratios | overhead | middle half of ratios |")
     print("|---|---|---|---|---|---|")
@@ -160,13 +160,24 @@ def gpu(home: str) -> None:
         )
 
 
+MEASURES: dict[str, Callable[[str], None]] = {
+    "startup": startup,
+    "beacon": beacon,
+    "beacon-keras": lambda home: beacon(home, "beacon_cost_keras.py"),
+    "recorder": recorder,
+    "overhead": lambda home: overhead(home, "PyTorch", "loop_torch.py"),
+    "overhead-keras": lambda home: overhead(home, "Keras fit", "loop_keras.py"),
+    "gpu": gpu,
+}
+
+
 def main() -> None:
-    asked = sys.argv[1:] or ["startup", "beacon", "recorder", "overhead"]
+    asked = sys.argv[1:] or [name for name in MEASURES if name != "gpu"]
     print(f"{date.today()}, {platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
     with tempfile.TemporaryDirectory() as home:
         for name in asked:
             print(f"\n## {name}\n", flush=True)
-            {"overhead": overhead, "beacon": beacon, "recorder": recorder, "startup": startup, "gpu": gpu}[name](home)
+            MEASURES[name](home)
 
 
 if __name__ == "__main__":

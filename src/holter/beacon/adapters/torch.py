@@ -13,21 +13,18 @@ Steps come through PyTorch's own global optimizer hooks.
 """
 
 import functools
-import sys
-import weakref
 from math import nan
 from time import monotonic
 
 from ...record import ring_format as f
-from ..census import site_of
 from ..farewell import describe
-from ..user_frame import is_user_file
 from . import _torch_device, _torch_plan
-from ._patch import drop_own_frame, read_locals, timed
+from ._patch import drop_own_frame, timed
+from ._torch_births import Births
 from ._turns import Turns
 
 WAITS_FOR = ("torch",)
-_NEWBORN = 256
+_TRAINED = 200_000
 _STEP_ERRORS = 20
 
 
@@ -48,11 +45,10 @@ class _Adapter:
         self.guard = guest.guard
         self.beat = guest.beat
         self.trained = set()  # ids of parameters that an optimizer holds
+        self.births = Births(guest, torch)
         self.wrapped = set()  # model classes whose calls are timed
-        self.modules = {}  # id -> weak reference; half-built ones can't always be hashed
         self.errors = 0
         self.told_error = None
-        self.newborn = []  # modules made since the last count, with the line that made them
         self.loss = nan
         self.batch = 0
         self.shape = None
@@ -68,7 +64,7 @@ class _Adapter:
         self.plan = guest.plan = _torch_plan.Plan(guest)
 
     def patch(self):
-        self._patch_births()
+        self.births.patch(self._learn)
         self._patch_loader()
         self._patch_backward()
         self._patch_optimizers()
@@ -78,62 +74,19 @@ class _Adapter:
         self._patch_workers()
         self._watch_compiler()
 
-    # --- who was made where -------------------------------------------------------------------------------
-
-    def _patch_births(self):
-        nn, optim, data = self.torch.nn, self.torch.optim, self.torch.utils.data
-        adapter, module_class = self, self.torch.nn.Module
-
-        def module_born(module):
-            number = id(module)
-            adapter.modules[number] = weakref.ref(module, lambda _ref: adapter.modules.pop(number, None))
-            frame = maker = sys._getframe(2)
-            while frame is not None:
-                code = frame.f_code
-                if code.co_name == "__init__" and code.co_argcount and code.co_varnames[0] == "self":
-                    owner = read_locals(frame, "self")[0]
-                    if owner is module:
-                        maker = frame.f_back  # still its own constructor, or one that it inherits from
-                    elif isinstance(owner, module_class):
-                        return  # a part of another model
-                frame = frame.f_back
-            while maker is not None and not is_user_file(maker.f_code.co_filename):
-                maker = maker.f_back
-            adapter.newborn.append((weakref.ref(module), site_of(maker)))
-            if len(adapter.newborn) >= _NEWBORN:
-                adapter.count_models()
-
-        _after_init(nn.Module, module_born, self.guard)
-        _after_init(optim.Optimizer, self._optimizer_born, self.guard)
-        _after_init(data.DataLoader, lambda loader: self.guest.census.born("loader", loader), self.guard)
-
-    def count_models(self):
-        """Take the new modules into the census, those left out that have since become a part of another."""
-        newborn, self.newborn = self.newborn, []
-        alive = [(module, site) for module, site in ((ref(), site) for ref, site in newborn) if module is not None]
-        parts = {id(child) for module, _ in alive for child in module.children()}
-        for module, site in alive:
-            if site is not None and id(module) not in parts:
-                self.guest.census.born("model", module, site)
-
-    def _optimizer_born(self, optimizer):
-        self.guest.census.born("optimizer", optimizer)
-        self._learn(optimizer)
+    # --- what is trained ----------------------------------------------------------------------------------
 
     def _learn(self, optimizer):
         """Find the models that this optimizer trains, and time the calls of their classes."""
         self.beat.open()
         self.guest.greet("trainer")
-        self.count_models()
+        self.births.count()
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if len(self.trained) > _TRAINED:
+            self.trained.clear()  # a script that makes its optimizer anew at every step must not make us grow
         self.trained |= mine
-        everyone = [module for module in (ref() for ref in list(self.modules.values())) if module is not None]
-        parts = {id(child) for module in everyone for child in module.children()}
-        for module in everyone:
-            if id(module) in parts or isinstance(module, self.torch.jit.ScriptModule):
-                continue
-            if any(id(p) in mine for p in module.parameters()):
-                self._time_calls(type(module))
+        for model in self.births.models_with(mine):
+            self._time_calls(type(model))
 
     def _time_calls(self, cls):
         if cls in self.wrapped or cls is self.torch.nn.Module:
@@ -330,8 +283,8 @@ class _Adapter:
         if now >= self.next_norm:
             self.device.norm(optimizer, self.beat.steps, self)
         self.device.read()
-        if self.newborn:
-            self.count_models()
+        if self.births.newborn:
+            self.births.count()
         self.guest.census.tell(monotonic())
 
     def _patch_mode(self):
@@ -429,17 +382,3 @@ def _has_any(module, ids):
     for parameter in module.parameters():
         return id(parameter) in ids  # the first is enough: a model is trained or it is not
     return False
-
-
-def _after_init(cls, act, guard):
-    inner = cls.__init__
-
-    @functools.wraps(inner)
-    def __init__(self, *args, **kwargs):  # noqa: N807
-        inner(self, *args, **kwargs)
-        try:
-            act(self)
-        except Exception as error:
-            guard.caught(cls.__name__ + ".__init__", error)
-
-    cls.__init__ = __init__

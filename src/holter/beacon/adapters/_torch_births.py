@@ -1,0 +1,70 @@
+"""Which models, optimizers and loaders were made on which line, and which models an optimizer trains."""
+
+import sys
+import weakref
+
+from ..census import site_of
+from ..user_frame import is_user_file
+from . import _patch
+
+_NEWBORN = 256
+
+
+class Births:
+    """Knows every module that lives, weakly, and takes whole models into the census: not the parts of others."""
+
+    def __init__(self, guest, torch):
+        self.guest = guest
+        self.torch = torch
+        self.modules = {}  # id -> weak reference; half-built modules can't always be hashed
+        self.newborn = []  # modules made since the last count, with the line that made them
+
+    def patch(self, optimizer_born):
+        nn, optim, data = self.torch.nn, self.torch.optim, self.torch.utils.data
+        census, guard = self.guest.census, self.guest.guard
+
+        def born(optimizer):
+            census.born("optimizer", optimizer)
+            optimizer_born(optimizer)
+
+        _patch.after(nn.Module, "__init__", self._module_born, guard)
+        _patch.after(optim.Optimizer, "__init__", born, guard)
+        _patch.after(data.DataLoader, "__init__", lambda loader: census.born("loader", loader), guard)
+
+    def _module_born(self, module):
+        number, modules = id(module), self.modules
+        modules[number] = weakref.ref(module, lambda _ref: modules.pop(number, None))
+        frame = maker = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name == "__init__" and code.co_argcount and code.co_varnames[0] == "self":
+                owner = _patch.read_locals(frame, "self")[0]
+                if owner is module:
+                    maker = frame.f_back  # still its own constructor, or one that it inherits from
+                elif isinstance(owner, self.torch.nn.Module):
+                    return  # a part of another model
+            frame = frame.f_back
+        while maker is not None and not is_user_file(maker.f_code.co_filename):
+            maker = maker.f_back
+        self.newborn.append((weakref.ref(module), site_of(maker)))
+        if len(self.newborn) >= _NEWBORN:
+            self.count()
+
+    def count(self):
+        """Take the new modules into the census, those left out that have since become a part of another."""
+        newborn, self.newborn = self.newborn, []
+        alive = [(module, site) for module, site in ((ref(), site) for ref, site in newborn) if module is not None]
+        parts = {id(child) for module, _ in alive for child in module.children()}
+        for module, site in alive:
+            if site is not None and id(module) not in parts:
+                self.guest.census.born("model", module, site)
+
+    def models_with(self, parameters):
+        """The outermost models that hold any of these parameters, given by their ids."""
+        everyone = [module for module in (ref() for ref in list(self.modules.values())) if module is not None]
+        parts = {id(child) for module in everyone for child in module.children()}
+        for module in everyone:
+            if id(module) in parts or isinstance(module, self.torch.jit.ScriptModule):
+                continue
+            if any(id(parameter) in parameters for parameter in module.parameters()):
+                yield module
