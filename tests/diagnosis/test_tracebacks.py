@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holter.diagnosis.frames import is_user_file
-from holter.diagnosis.tracebacks import parse_tracebacks
+from holter.diagnosis.tracebacks import as_traceback, parse_tracebacks
 
 CHAIN = """\
 Traceback (most recent call last):
@@ -81,3 +81,17 @@ def test_cut_or_missing_tracebacks_are_none(text):
 def test_user_files(path, user):
     """The user's own files are told from those of an installation, whatever machine they are from."""
     assert is_user_file(path) is user
+
+
+def test_an_error_in_a_traced_function_names_its_own_line() -> None:
+    """TensorFlow wraps the error of a traced function into a message of its own form; the user's line is in there."""
+    message = (
+        'in user code:\n\n    File "/home/me/train.py", line 10, in train_step  *\n'
+        "        loss = tf.reduce_mean((model(x) - y) ** 2)\n\n"
+        "    TypeError: Input 'y' of 'Sub' Op has type float64 that does not match type float32 of argument 'x'.\n"
+    )
+    (found,) = parse_tracebacks(as_traceback(message))
+
+    assert found.name == "TypeError"
+    assert found.message.startswith("Input 'y' of 'Sub' Op")
+    assert (found.frames[-1].file, found.frames[-1].line) == ("/home/me/train.py", 10)

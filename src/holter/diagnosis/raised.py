@@ -10,7 +10,7 @@ from holter.diagnosis.examined import once
 from holter.diagnosis.fields import flag, moment, number, rows, text, whole
 from holter.diagnosis.frames import Frame, frames_of, last_user_frame
 from holter.diagnosis.rule import RecordLike
-from holter.diagnosis.tracebacks import Raised, parse_tracebacks, printed_tracebacks
+from holter.diagnosis.tracebacks import Raised, as_traceback, parse_tracebacks, printed_tracebacks
 
 _WORKER_LOST = re.compile(
     r"DataLoader worker .{0,60}(?:is killed by signal|exited unexpectedly)|BrokenProcessPool|"
@@ -49,7 +49,7 @@ def raised_from(event: dict[str, Any]) -> Raised:
     for link in rows(event, "chain")[::-1]:
         cause = Raised(text(link, "type"), text(link, "message"), tuple(frames_of(link)), cause)
     message = text(event, "message")
-    inner = parse_tracebacks(message)
+    inner = parse_tracebacks(as_traceback(message) if message.startswith("in user code:") else message)
     if inner and cause is None:
         cause = inner[-1]
     return Raised(

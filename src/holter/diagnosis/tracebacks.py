@@ -141,3 +141,15 @@ def _add(raised: Raised, current: _Open, found: list[Raised]) -> None:
         found[-1] = replace(found[-1], cause=raised)
     else:
         found[-1] = replace(raised, cause=found[-1])
+
+
+def as_traceback(message: str) -> str:
+    """Turn what TensorFlow says of an error in a traced function ("in user code: ...") into Python's own form."""
+    lines = ["Traceback (most recent call last):"]
+    for line in message.splitlines()[1:]:
+        bare = line.strip()
+        if bare.startswith('File "'):
+            lines.append("  " + re.sub(r"\s+\*+$", "", bare))
+        elif bare:
+            lines.append("    " + bare if line.startswith(" " * 8) else bare)
+    return "\n".join(lines) + "\n"

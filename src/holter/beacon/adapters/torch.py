@@ -58,7 +58,8 @@ class _Adapter:
         self.rate = nan
         self.next_rare = 0
         self.next_norm = self.beat.since + 2_000_000_000
-        self.is_compiling = torch.compiler.is_compiling
+        # PyTorch 2.2 has it under another name; the compiler takes both for a constant
+        self.is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
         self.device = _torch_device.Device(torch, self.beat, self.guard)
         guest.farewell.last_acts.insert(0, self.guard(self._last_loss))
         self.plan = guest.plan = _torch_plan.Plan(guest)
