@@ -268,7 +268,7 @@ def test_a_scaled_loss_is_recorded_unscaled(tmp_path: Path) -> None:
         from torch import nn
         model = nn.Linear(4, 1)
         opt = torch.optim.SGD(model.parameters(), lr=1e-4)
-        scaler = torch.amp.GradScaler("cpu")
+        scaler = torch.amp.GradScaler("cpu") if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler()
         for i in range(3):
             loss = model(torch.ones(2, 4)).pow(2).mean() + 1
             opt.zero_grad(); scaler.scale(loss).backward(); scaler.step(opt); scaler.update()
@@ -276,4 +276,5 @@ def test_a_scaled_loss_is_recorded_unscaled(tmp_path: Path) -> None:
         """,
     )
 
+    assert done.code == 0, done.err
     assert done.slots[-1].loss == pytest.approx(float(done.out))

@@ -274,6 +274,26 @@ class _Adapter:
                 guard.caught("after step", error)
 
         register_optimizer_step_post_hook(after)
+        self.guest.hook.when_imported("torch._dynamo.eval_frame", lambda module: self._outlast(module, after))
+
+    def _outlast(self, eval_frame, after):
+        """Older compilers take PyTorch's own hooks off its optimizers when they are first used: then wrap `step`."""
+        import inspect
+
+        patcher = getattr(eval_frame, "TorchPatcher", None)
+        inner = getattr(patcher, "patch", None)
+        if inner is None or "hooked" not in inspect.getsource(inner):
+            return
+        optim = self.torch.optim
+
+        def patch():
+            result = inner()
+            for cls in vars(optim).values():
+                if isinstance(cls, type) and issubclass(cls, optim.Optimizer) and "step" in vars(cls):
+                    self.guard(_wrap_step)(cls, after)
+            return result
+
+        patcher.patch = staticmethod(patch)
 
     def _rare(self, optimizer, now):
         """Once a second: what need not be known at every step."""
@@ -383,3 +403,18 @@ def _has_any(module, ids):
     for parameter in module.parameters():
         return id(parameter) in ids  # the first is enough: a model is trained or it is not
     return False
+
+
+def _wrap_step(cls, after):
+    inner = cls.step
+    if getattr(inner, "_holter", False):
+        return
+
+    @functools.wraps(inner)
+    def step(optimizer, *args, **kwargs):
+        result = inner(optimizer, *args, **kwargs)
+        after(optimizer, args, kwargs)
+        return result
+
+    step._holter = True
+    cls.step = step
