@@ -58,5 +58,6 @@ class LoopPlan:
         steps = steps or self.epochs * per_epoch
         self.planned = self.first_step + steps if steps else 0
         if steps or self.epochs or per_epoch:
-            self.loop.beat.plan(steps=self.planned, per_epoch=per_epoch, epochs=self.epochs)
+            # A loop's own numbers are a guess: the header holds only what a Trainer has said.
+            self.loop.beat.plan(per_epoch=per_epoch, epochs=self.epochs)
             self.loop.say("plan", steps=self.planned, epochs=self.epochs, steps_per_epoch=per_epoch, source="loop")

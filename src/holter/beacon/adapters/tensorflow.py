@@ -183,6 +183,7 @@ class _Adapter:
                 element = inner(iterator)
             except BaseException as error:
                 if ours and error.__class__ is StopIteration:
+                    adapter.drew_from = None  # the next pass may get an iterator at the same address
                     guard(plan.pass_ended)()
                 _patch.drop_own_frame(error)
                 raise
