@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -299,3 +300,24 @@ def test_the_version_is_told() -> None:
 
     assert re.fullmatch(r"holter, version \d+\.\d+\.\d+\n", done.stdout)
     assert done.returncode == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become a user without a home")
+def test_a_user_without_a_home_records_in_the_temporary_folder(tmp_path: Path) -> None:
+    """In a container the user may be a bare number: there is no home to be found, and that is no error."""
+    code = "import os; from holter.record import place; os.setuid(54321); print(place.home())"
+    environ = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path)}
+    tmp_path.chmod(0o777)
+
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+
+    assert done.stdout.strip() == f"{tmp_path}/holter-home-54321", done.stderr
+
+
+def test_a_parent_that_ignores_the_ends_of_children_changes_nothing(holter: Holter) -> None:
+    """Started with SIGCHLD ignored, as some daemons do, the exit code still comes back."""
+    quiet = lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # noqa: E731
+
+    done = holter.run("/bin/sh", "-c", "exit 6", preexec_fn=quiet)
+
+    assert done.returncode == 6, done.stderr.decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
 SCHEMA = 1
@@ -21,7 +22,13 @@ _RUN_ID = re.compile(r"r-(\d{4,9})")
 
 def home() -> Path:
     """The folder of all records: $HOLTER_HOME, by default ~/.holter."""
-    return Path(os.environ.get("HOLTER_HOME") or Path.home() / ".holter")
+    chosen = os.environ.get("HOLTER_HOME")
+    if chosen:
+        return Path(chosen)
+    try:
+        return Path.home() / ".holter"
+    except RuntimeError:  # a user without a home, as containers have them
+        return Path(tempfile.gettempdir()) / f"holter-home-{os.getuid()}"
 
 
 def runs_folder(base: Path) -> Path:

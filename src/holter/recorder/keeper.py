@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holter.errors import EXIT_HOLTER_FAILED
 from holter.record import lines, place
 from holter.record.gather import gather
 from holter.record.tail import OutputTail
@@ -59,6 +60,7 @@ class Keeper:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTOU, signal.SIGTTIN):
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent of ours may have ignored it: then no end is ever told
         self._open_files()
         failure = self._spawn()
         for fd in self.streams.to_close:
@@ -165,6 +167,7 @@ class Keeper:
             except InterruptedError:
                 continue
             except ChildProcessError:
+                self.tell("exited", exit_code=EXIT_HOLTER_FAILED, signal=None, core=False)  # its end went elsewhere
                 return
             if pid != self.pid:
                 continue

@@ -141,7 +141,10 @@ def _part_from(link: socket.socket, keeper_pid: int) -> None:
     link.close()
     deadline = time.monotonic() + 0.5
     while time.monotonic() < deadline:
-        if os.waitpid(keeper_pid, os.WNOHANG)[0]:
+        try:
+            if os.waitpid(keeper_pid, os.WNOHANG)[0]:
+                return
+        except ChildProcessError:  # whoever started us ignores the ends of children
             return
         time.sleep(0.002)
 
