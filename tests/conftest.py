@@ -17,6 +17,12 @@ import pytest
 
 HOLTER = [sys.executable, "-m", "holter"]
 
+# Whoever started the tests may ignore these, as a shell does for what it runs in the background; Holter would rightly
+# leave them ignored, and the tests of signals would wait for nothing.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
 
 class Holter:
     """Starts `holter` with records of its own, and never leaves a process behind."""

@@ -127,10 +127,18 @@ def oom_evidence(record: RecordLike, kill: OomKill) -> tuple[Evidence, ...]:
         found.append(Evidence("kernel log", f"out of memory: Killed process {kill.pid}{name}{held}", when))
     curve = memory_curve(record)
     if curve is not None and curve.limit:
-        of = f"{size(curve.peak)} of {size(curve.limit)}, {share(curve.peak / curve.limit)} of {curve.limit_words}"
+        peak = max(curve.peak, _high_water(record) if kill.scope == "cgroup" else 0.0)
+        of = f"{size(peak)} of {size(curve.limit)}, {share(peak / curve.limit)} of {curve.limit_words}"
         found.append(Evidence("peak memory", of))
     found.extend(tree_evidence(record, kill.at, kill.pid))
     return tuple(found)
+
+
+def _high_water(record: RecordLike) -> float:
+    """The kernel's own highest figure, where it rose in this run: a jump to the limit may lie between two readings."""
+    marks = [number(reading, "peak") for _, reading in record.samples("cgroup")]
+    known = [mark for mark in marks if mark is not None]
+    return known[-1] if known and known[-1] > known[0] else 0.0
 
 
 def _held(row: dict[str, Any]) -> str:
