@@ -21,7 +21,7 @@ TRAIN = """
 import os, sys, time
 import holter
 log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-for i in range(1, 1200):
+for i in range(1, 1700):
     time.sleep(0.001)
     holter.step(loss=1.0 / i)
     os.write(log, b"%d %d\\n" % (i, time.monotonic_ns()))

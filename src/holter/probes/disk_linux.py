@@ -71,11 +71,14 @@ def opened_for_writing(fdinfo: bytes) -> int | None:
     return mount
 
 
+_OFTEN_AT_FIRST = 10
+
+
 class Disk:
     """Free space where the run writes: its open files, working folder, TMPDIR, and the records' own place."""
 
     name = "disk"
-    every = 5.0
+    every = 1.0
     urgent = False
 
     def __init__(
@@ -93,12 +96,18 @@ class Disk:
         self._search: Iterator[None] | None = None
         self._written: dict[str, str] = {}  # mount point → a file that was written there
         self._asked: dict[str, Aside[os.statvfs_result]] = {}
+        self._readings = 0
 
     def read(self, tree: Tree) -> Reading:
+        # At first each second: a run that is short must have been seen writing before it ends.
+        self._readings += 1
+        self.every = 1.0 if self._readings < _OFTEN_AT_FIRST else 5.0
         try:
             mounts = parse_mountinfo(read_whole(f"{self._proc}/{tree.root}/mountinfo"))
         except OSError:
-            return {}  # the command has just ended
+            if not self._written:
+                return {}  # the command has just ended
+            mounts = parse_mountinfo(read_whole(f"{self._proc}/self/mountinfo"))
         self._look_at_descriptors(tree, {mount.number: mount for mount in mounts})
         here: dict[str, str] = {}
         for path in self._starting_places(tree.root):
