@@ -71,7 +71,7 @@ def test_only_what_is_written_to(tmp_path):
         },
     )
 
-    reading = Disk(str(tmp_path), home="/home/me/.holter", statvfs=lambda _: SPACE).read(tree)
+    reading = Disk(str(tmp_path), home="/home/me/.holter", statvfs=lambda _: SPACE, clock=lambda: 0.0).read(tree)
 
     row = {"total": 4096000, "free": 1638400, "inodes_free": 40}
     assert [
@@ -83,7 +83,7 @@ def test_only_what_is_written_to(tmp_path):
 def test_a_place_once_written_to_stays(tmp_path):
     """A checkpoint that was closed again still names its file system."""
     tree = run_of(tmp_path, {4: ("/data/ckpt/last.pt", "0100001", 32)})
-    probe = Disk(str(tmp_path), home="/home", statvfs=lambda _: SPACE)
+    probe = Disk(str(tmp_path), home="/home", statvfs=lambda _: SPACE, clock=lambda: 0.0)
     probe.read(tree)
     os.remove(tmp_path / "100/fd/4")
 
@@ -103,7 +103,7 @@ def test_dead_network_mount(tmp_path, monkeypatch):
         return SPACE
 
     tree = run_of(tmp_path, {4: ("/mnt/my data/x", "0100001", 30)})
-    probe = Disk(str(tmp_path), home="/home", statvfs=statvfs)
+    probe = Disk(str(tmp_path), home="/home", statvfs=statvfs, clock=lambda: 0.0)
     try:
         for _ in range(3):
             reading = probe.read(tree)
@@ -155,7 +155,7 @@ def test_a_real_child(start, tmp_path):
     target = tmp_path / "out.bin"
     process = start(f"f = open({str(target)!r}, 'wb'); print(1, flush=True); import time; time.sleep(600)")
 
-    reading = Disk(home=str(tmp_path)).read(Tree(process.pid, [process.pid]))
+    reading = Disk(home=str(tmp_path), clock=lambda: 0.0).read(Tree(process.pid, [process.pid]))
 
     space = os.statvfs(tmp_path)
     mounts = {row["mount"]: row for row in reading["list"]}
@@ -166,4 +166,4 @@ def test_a_real_child(start, tmp_path):
 
 def test_a_command_that_is_gone(tmp_path):
     """A command that has just ended writes nowhere, and that is no failure."""
-    assert Disk(str(tmp_path)).read(Tree(1, [1])) == {}
+    assert Disk(str(tmp_path), clock=lambda: 0.0).read(Tree(1, [1])) == {}
