@@ -17,6 +17,7 @@ from holter.recorder.facts import facts_of_run
 from holter.recorder.here import here
 from holter.recorder.processes import command_of, is_python, lives
 from holter.recorder.sampler import Sampler
+from holter.recorder.waiting import waiting
 from holter.recorder.watch import BUSY_CORES, MOVING_BYTES
 
 SECONDS = 5.0
@@ -50,10 +51,10 @@ def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
         writer.event("end", exit_code=None, signal=None, because="the process ended while it was being watched")
         return
     second = _stacks(target, writer, 2, _role(target))
-    waiting = _waiting(target)
+    waits = waiting(target)
     cpu, moved = _rates(samples)
     same = stacks.same_place(first, second) if first and second else not first and not second
-    if same and cpu < BUSY_CORES and moved < MOVING_BYTES and waiting.get("state", "S") in ("S", "D"):
+    if same and cpu < BUSY_CORES and moved < MOVING_BYTES and waits.get("state", "S") in ("S", "D"):
         spot = stacks.place_of(second) or {}
         writer.event(
             "stall",
@@ -67,7 +68,7 @@ def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
             same_place=bool(second),
             code=spot.get("code", ""),
             **{name: spot[name] for name in ("file", "line", "function") if name in spot},
-            **waiting,
+            **waits,
         )
     writer.event("detached", pid=pid, cpu=round(cpu, 4), moved=round(moved))
     writer.close()
@@ -115,12 +116,6 @@ def _stacks(pid: int, writer: RecordWriter, look: int, role: str) -> list[dict[s
     found: dict[str, Any] = {"threads": threads} if threads else {"failed": because}
     writer.event("stacks", pid=pid, role=role, reason="attach", round=look, via="py-spy", **found)
     return threads
-
-
-def _waiting(pid: int) -> dict[str, Any]:
-    stuck = here("stuck")
-    found = stuck.waiting_in(pid) if stuck is not None else {}
-    return {name: found[name] for name in ("state", "wchan", "syscall", "path") if found.get(name)}
 
 
 def _rates(samples: list[dict[str, Any]]) -> tuple[float, float]:

@@ -25,6 +25,7 @@ from holter.record import lines, place
 from holter.record.gather import gather
 from holter.record.tail import OutputTail
 from holter.recorder import streams as streams_module
+from holter.recorder.processes import signal_group
 from holter.recorder.streams import Followed, Relay, Streams
 
 _QUIET = 0.3  # seconds without output after the end, when something still holds the streams open
@@ -143,7 +144,7 @@ class Keeper:
         while not self.ended.wait(_LOOK):
             for relay in self.streams.relays:
                 if relay.terminal is not None and streams_module.copy_size(relay.terminal, relay.source):
-                    _signal_group(self.pid, signal.SIGWINCH)
+                    signal_group(self.pid, signal.SIGWINCH)
             for followed in self.streams.followed:
                 self._read_on(followed)
 
@@ -348,13 +349,6 @@ def _readable_now(fds: list[int]) -> bool:
         return bool(select.select(fds, [], [], 0)[0])
     except (OSError, ValueError):
         return False
-
-
-def _signal_group(pgid: int, number: int) -> None:
-    try:
-        os.killpg(pgid, number)
-    except OSError:
-        pass
 
 
 def _adopt_orphans() -> None:

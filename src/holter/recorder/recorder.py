@@ -123,7 +123,6 @@ class Recorder:
                 self._kernel = kernel.KernelLog()
             except (NoData, OSError) as error:
                 self._event("missing", probe="kernel-log", because=str(error))
-        self.stalls.stuck = here("stuck")
         self._next_costs = time.monotonic() + _COSTS_EVERY
 
     def _listen(self, timeout: float) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from holter.recorder import stacks
 from holter.recorder.guests import Guests
+from holter.recorder.waiting import waiting
 from holter.recorder.watch import BUSY_SHORTEST, LONG_PHASES, PAUSE, Activity, Suspicion, Watch, long_by_name
 from holter.units import duration
 
@@ -25,9 +26,9 @@ _FOR_A_PERSON = re.compile(
 )
 
 
-def waits_for_a_person(threads: list[dict[str, Any]], waiting: dict[str, Any]) -> bool:
+def waits_for_a_person(threads: list[dict[str, Any]], waits: dict[str, Any]) -> bool:
     """True when the main thread reads the terminal, or stands in a window's or a debugger's own loop."""
-    if str(waiting.get("path", "")).startswith(("/dev/pts/", "/dev/tty")):
+    if str(waits.get("path", "")).startswith(("/dev/pts/", "/dev/tty")):
         return True
     main: dict[str, Any] = next((thread for thread in threads if thread.get("main")), {"frames": []})
     return any(_FOR_A_PERSON.search(frame["file"]) for frame in main["frames"])
@@ -49,7 +50,6 @@ class Stalls:
         self.event = event
         self.say = say
         self.watch = Watch()
-        self.stuck: Any = None  # this platform's probe of what a thread waits in
         self.hung = False
         self._suspects: dict[int, _Suspect] = {}
         self._running: list[tuple[float, bool]] = []  # whether any process of the tree wanted the CPU, by reading
@@ -101,7 +101,7 @@ class Stalls:
         threads = self._stacks_of(suspicion.pid, 2)
         names = [f["function"] for t in threads if t.get("main") for f in t["frames"] if f["user"]]
         patience = LONG_PHASES["validation"]
-        if waits_for_a_person(threads, self._waiting(suspicion.pid)):
+        if waits_for_a_person(threads, waiting(suspicion.pid)):
             self.watch.not_a_hang(suspicion.pid, now, float("inf"))
         elif long_by_name(names) and now - suspicion.since < patience:
             self.watch.not_a_hang(suspicion.pid, now, patience)
@@ -129,7 +129,7 @@ class Stalls:
             same_place=bool(threads),
             code=code,
             **{name: spot[name] for name in ("file", "line", "function") if name in spot},
-            **self._waiting(suspicion.pid),
+            **waiting(suspicion.pid),
         )
         at = f" at {Path(spot['file']).name}:{spot['line']}: {code}" if spot else ""
         self.say(f"no progress for {duration(now - suspicion.since)} since step {suspicion.step:,}; it waits{at}")
@@ -169,13 +169,3 @@ class Stalls:
                         continue
                 if threads:
                     self.event("stacks", **fields, via="faulthandler", threads=threads)
-
-    def _waiting(self, pid: int) -> dict[str, Any]:
-        """What the kernel says the main thread waits in."""
-        if self.stuck is None:
-            return {}
-        try:
-            found = self.stuck.waiting_in(pid)
-        except Exception:
-            return {}
-        return {name: found[name] for name in ("state", "wchan", "syscall", "path") if found.get(name)}

@@ -1,0 +1,19 @@
+"""What the kernel says the main thread of a process waits in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holter.recorder.here import here
+
+
+def waiting(pid: int) -> dict[str, Any]:
+    """State, wait channel, system call and path, as far as they are known; nothing where the platform can't tell."""
+    stuck = here("stuck")
+    if stuck is None:
+        return {}
+    try:
+        found = stuck.waiting_in(pid)
+    except Exception:  # the process may be gone at any moment
+        return {}
+    return {name: found[name] for name in ("state", "wchan", "syscall", "path") if found.get(name)}
