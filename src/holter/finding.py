@@ -99,6 +99,8 @@ class Verdict:
     healthy: bool
     findings: tuple[Finding, ...] = ()
     interventions: tuple[dict[str, Any], ...] = field(default=())
+    # Rules that could not be asked, and why: their silence is no word on the run.
+    failed_rules: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {"schema": 1, **asdict(self)}

@@ -21,6 +21,10 @@ class BuiltRecord:
     live: bool = False
     recorder_lost: bool = False
     damage: list[str] = field(default_factory=list)
+    sources: dict[str, list[str]] = field(default_factory=dict)
+
+    def source(self, path):
+        return self.sources.get(path, [])
 
     def events_of(self, kind):
         return [line for line in self.events if line.get("k") == kind]

@@ -167,12 +167,13 @@ def test_rules_have_different_causes():
     assert sorted(set(names)) == names
 
 
-def test_surer_findings_come_first_and_consequences_give_way():
-    """Order is by grade, then cause before consequence; a finding that another explains is left out."""
+def says(cause, grade, yields_to=()):
+    """A rule that always says the same."""
+    return Rule(cause, "", lambda _record, _ending: Finding(cause, grade, "x"), yields_to)
 
-    def says(cause, grade, yields_to=()):
-        return Rule(cause, "", lambda _record, _ending: Finding(cause, grade, "x"), yields_to)
 
+def test_causes_come_before_what_follows_from_them():
+    """Guesses come last; among the sure ones cause precedes effect; a finding that another explains is left out."""
     rules = (
         says("user-error", "established", ("disk-full",)),
         says("external.signal", "established"),
@@ -180,11 +181,53 @@ def test_surer_findings_come_first_and_consequences_give_way():
         says("disk-full", "established"),
         says("hang.io", "supported"),
     )
+
+    assert causes_of(rules) == ["disk-full", "hang.io", "external.signal", "leak.native"]
+
+
+def test_a_leak_explains_swapping_and_swapping_explains_slow_steps():
+    """However sure each of them is."""
+    rules = (
+        says("input-bound.slow-disk", "established"),
+        says("thrash.swap", "established"),
+        says("leak.tensors-kept", "supported"),
+    )
+
+    assert causes_of(rules) == ["leak.tensors-kept", "thrash.swap", "input-bound.slow-disk"]
+
+
+def test_what_is_slow_or_grows_does_not_explain_an_error_of_the_scripts_own():
+    """A run that ended by an exception has that as its root, unless memory or numbers explain it."""
+    rules = (says("leak.native", "supported"), says("cpu.starved", "supported"), says("user-error", "established"))
+
+    assert causes_of(rules)[0] == "user-error"
+
+
+def test_a_guess_explains_nothing_that_is_known():
+    """A hypothesis does not take the place of what is established."""
+    rules = (says("disk-full", "hypothesis"), says("user-error", "established", ("disk-full",)))
+
+    assert causes_of(rules) == ["user-error", "disk-full"]
+
+
+def test_a_rule_that_raises_costs_itself_alone():
+    """The others are heard, and the one that failed is named."""
+
+    def fails(_record, _ending):
+        yield Finding("nan.math", "established", "x")
+        raise KeyError("loss")
+
     record = ordinary_run().exit(60, 1)
 
-    found = diagnose(record, ending_of(record), rules)
+    found, failed = diagnose(record, ending_of(record), (Rule("nan.math", "", fails), says("disk-full", "supported")))
 
-    assert [finding.cause for finding in found] == ["disk-full", "external.signal", "hang.io", "leak.native"]
+    assert [finding.cause for finding in found] == ["disk-full"]
+    assert failed == ("nan.math: KeyError: 'loss'",)
+
+
+def causes_of(rules):
+    record = ordinary_run().exit(60, 1)
+    return [finding.cause for finding in diagnose(record, ending_of(record), rules)[0]]
 
 
 def _odd_line(rng, kind, names, depth=2):
@@ -229,6 +272,7 @@ def test_verdict_never_raises_on_odd_records(block):
 
         told = verdict(record)
 
+        assert not told.failed_rules, (seed, told.failed_rules)
         exhibits(record, told)
         json.dumps(told.as_json(), allow_nan=False)
 

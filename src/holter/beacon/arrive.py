@@ -65,6 +65,8 @@ class Guest:
         self.role = role or self.role
         part = {name.lower(): os.environ[name] for name in _PART if name in os.environ}
         argv = getattr(sys, "argv", None) or [""]
+        if argv[0].endswith(".py"):
+            part["file"] = os.path.abspath(argv[0])
         version = "%d.%d.%d" % sys.version_info[:3]
         self.say("guest", ppid=os.getppid(), python=version, role=self.role, argv0=argv[0], **part)
 

@@ -8,42 +8,47 @@ from holter.diagnosis.ending import ending_of
 from holter.diagnosis.examined import examined
 from holter.diagnosis.exits import exit_of
 from holter.diagnosis.fields import number, text
+from holter.diagnosis.order import in_order
 from holter.diagnosis.rule import RecordLike, Rule, find_rules
-from holter.finding import GRADE_ORDER, Ending, Finding, Verdict
-
-# Causes before what follows from them, where two findings are equally sure.
-_FIRST = ("device-lost", "disk-full", "resource", "leak", "oversize", "fragmentation", "nan", "hang",
-          "early-stop", "recompile", "thrash", "input-bound", "overhead", "cpu",
-          "native-crash", "external", "user-error")  # fmt: skip
+from holter.finding import Ending, Finding, Verdict
 
 
 def verdict(record: RecordLike) -> Verdict:
     """Say how a run ended and why; a pure function of the record."""
     table = examined(record)
     ending = ending_of(table)
-    findings = diagnose(table, ending)
+    findings, failed = diagnose(table, ending)
     sure = any(finding.grade != "hypothesis" for finding in findings)
     healthy = (ending.kind == "completed" and not sure) or (ending.kind == "running" and not findings)
-    return Verdict(run_of(table), ending, healthy, findings)
+    return Verdict(run_of(table), ending, healthy, findings, failed_rules=failed)
 
 
-def diagnose(record: RecordLike, ending: Ending, rules: tuple[Rule, ...] | None = None) -> tuple[Finding, ...]:
-    """Ask every rule, leave out what another finding explains, and put the root cause first."""
+def diagnose(
+    record: RecordLike, ending: Ending, rules: tuple[Rule, ...] | None = None
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """Ask every rule, leave out what another finding explains, and put the root cause first.
+
+    A rule that fails costs its own word alone; it is named in the second part.
+    """
     asked: list[tuple[Rule, Finding]] = []
+    failed = []
     for rule in find_rules() if rules is None else rules:
-        answer = rule.examine(record, ending)
-        if isinstance(answer, Finding):
-            asked.append((rule, answer))
-        elif answer is not None:
-            asked.extend((rule, finding) for finding in answer)
+        try:
+            answer = rule.examine(record, ending)
+            said = [answer] if isinstance(answer, Finding) else list(answer or ())
+        except Exception as error:
+            failed.append(f"{rule.cause}: {type(error).__name__}: {error}")
+            continue
+        asked.extend((rule, finding) for finding in said)
+    # A guess explains nothing away, except another guess.
+    sure = {name for _, finding in asked if finding.grade != "hypothesis" for name in (finding.cause, finding.family)}
     names = {name for _, finding in asked for name in (finding.cause, finding.family)}
-    kept = [finding for rule, finding in asked if not names & set(rule.yields_to)]
-    return tuple(sorted(kept, key=_weight))
-
-
-def _weight(finding: Finding) -> tuple[int, int, str]:
-    family = finding.family
-    return GRADE_ORDER.get(finding.grade, 9), _FIRST.index(family) if family in _FIRST else 50, finding.cause
+    kept = [
+        finding
+        for rule, finding in asked
+        if not (sure if finding.grade != "hypothesis" else names) & set(rule.yields_to)
+    ]
+    return in_order(kept, ending), tuple(failed)
 
 
 def run_of(record: RecordLike) -> dict[str, Any]:

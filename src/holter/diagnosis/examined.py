@@ -24,6 +24,7 @@ class Examined:
         self.live = record.live
         self.recorder_lost = record.recorder_lost
         self.damage = record.damage
+        self.source = record.source
         self.memo: dict[object, Any] = {}
         self._events = _by_kind(self.events)
         self._lines = _by_kind(self.timeline)

@@ -12,6 +12,7 @@ SCHEMA = 1
 META = "record.json"
 EVENTS = "events.jsonl"
 KEEPER = "keeper.jsonl"
+SOURCES = "sources.jsonl"
 TIMELINE = "timeline"
 TAIL = "output.tail"
 STACKS = "stacks"

@@ -32,6 +32,11 @@ class Record:
     live: bool = False
     recorder_lost: bool = False
     damage: list[str] = field(default_factory=list)
+    sources: dict[str, list[str]] = field(default_factory=dict)
+
+    def source(self, path: str) -> list[str]:
+        """The lines of a file of the user's, as it was when the run first named it; none where it was not kept."""
+        return self.sources.get(path, [])
 
     def events_of(self, kind: str) -> list[dict[str, Any]]:
         return [line for line in self.events if line["k"] == kind]
@@ -98,6 +103,10 @@ def open_record(folder: Path) -> Record:
     for name in (place.EVENTS, place.KEEPER):
         if os.path.lexists(folder / name):
             record.events += _read(record, folder / name)
+    if os.path.lexists(folder / place.SOURCES):
+        for line in _read(record, folder / place.SOURCES):
+            if isinstance(line.get("file"), str) and isinstance(line.get("text"), str):
+                record.sources.setdefault(line["file"], line["text"].split("\n"))
     _read_timeline(record, folder / place.TIMELINE)
     record.output = read_tail(folder / place.TAIL).decode("utf-8", "replace")
     ended = any(line["k"] == "end" for line in record.events)

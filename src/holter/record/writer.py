@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holter.record import lines, place
+from holter.record.sources import Sources
 from holter.record.thinning import interval_for, thin
 
 _SEGMENT_SECONDS = 600.0
@@ -27,6 +28,7 @@ class RecordWriter:
         self._clock = clock
         self._events: int | None = None
         self._timeline: int | None = None
+        self._sources: int | None = None
         self._segment = 0
         self._segment_since = 0.0
         self._segment_size = 0
@@ -34,6 +36,7 @@ class RecordWriter:
         self._thinned: dict[int, float] = {}
         self._begun: dict[int, float] = {}
         self._torn: set[str] = set()  # files whose last line was cut off by a full disk
+        self._files = Sources(self._source)
         self.dropped = 0
         self.problem = ""
         self._quiet_until = 0.0
@@ -74,6 +77,12 @@ class RecordWriter:
                 self.dropped += 1
         if data:
             self._append("_events", place.EVENTS, bytes(data))
+        self._files.notice(batch)
+
+    def _source(self, path: str, text: str) -> None:
+        """A file of the user's, as it was when it was first named."""
+        line = {"k": "source", "t": time.time(), "m": time.monotonic(), "file": path, "text": text}
+        self._append("_sources", place.SOURCES, lines.dump(line))
 
     def timeline(self, batch: list[dict[str, Any]]) -> None:
         """Samples and step windows of one tick, in one write."""
@@ -152,7 +161,7 @@ class RecordWriter:
             return False
 
     def close(self) -> None:
-        for holder in ("_events", "_timeline"):
+        for holder in ("_events", "_timeline", "_sources"):
             fd = getattr(self, holder)
             if fd is not None:
                 os.close(fd)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 
+from holter.diagnosis.exhaustion import exhaustion_of
 from holter.diagnosis.fields import text
 from holter.diagnosis.frames import Frame, is_user_file
 from holter.diagnosis.rule import RecordLike
@@ -20,7 +21,7 @@ from holter.diagnosis.tracebacks import last_line_with, printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 
 CAUSE = "native-crash"
-YIELDS_TO = ("resource", "disk-full", "oversize", "leak")
+YIELDS_TO = ("resource", "disk-full", "oversize", "device-lost")
 
 _FATAL = re.compile(r"^Fatal Python error: (?P<what>[^\n]{1,200})", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}) in (?P<function>[^\n]+)$', re.MULTILINE)
@@ -34,7 +35,7 @@ _ILLEGAL = "this CPU lacks an instruction that a library was built for: install 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the signal and the innermost user line at that moment."""
-    if ending.kind != "crashed":
+    if ending.kind != "crashed" or exhaustion_of(record, ending) is not None:
         return None
     evidence = [Evidence("signal", ending.signal or "unknown")]
     said = next(iter(_FATAL.finditer(printed_text(record))), None)

@@ -10,13 +10,14 @@ Cure: the line.
 
 from __future__ import annotations
 
+from holter.diagnosis.exhaustion import exhaustion_of
 from holter.diagnosis.exits import exit_of
 from holter.diagnosis.raised import culprit_frame, raised_in
 from holter.diagnosis.rule import RecordLike
 from holter.finding import Cure, Ending, Evidence, Finding
 
 CAUSE = "user-error"
-YIELDS_TO = ("disk-full", "resource", "leak", "oversize", "nan", "device-lost", "hang", "fragmentation", "external")
+YIELDS_TO = ("disk-full", "resource", "oversize", "nan", "device-lost", "hang", "fragmentation", "external")
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
@@ -25,8 +26,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if ending.kind != "exception" or left is None:
         return None
     raised = raised_in(record, left.m)
-    if raised is None:
-        return None
+    if raised is None or exhaustion_of(record, ending) is not None:
+        return None  # where memory ran out, what was raised is only how it showed
     frame, root = culprit_frame(raised), raised.root
     claim = f"{root.headline}" + (f" (at {frame.short})" if frame is not None else "")
     evidence = [Evidence("exception", root.headline, root.when or raised.when)]

@@ -1,0 +1,133 @@
+"""A light look at the user's source: where a name grows, where a function is called, which loop a line stands in.
+
+Works on the lines that the record kept; a file that is not there, or is no Python, has nothing to say.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from holter.finding import Culprit
+
+_GROWS = frozenset(
+    ("append", "extend", "add", "insert", "appendleft", "update", "setdefault", "put", "put_nowait", "push")
+)
+_JOINS = frozenset(("cat", "concat", "concatenate", "append", "vstack", "hstack", "stack", "list"))
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the user's escapes; they see those themselves
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def tree_of(lines: Sequence[str]) -> ast.Module | None:
+    """Give the syntax tree of a file, or None for what does not parse."""
+    return _parsed("\n".join(lines)) if lines else None
+
+
+def culprit_at(file: str, lines: Sequence[str], line: int, function: str = "") -> Culprit:
+    """Make a culprit of a line, with the code that stands on it."""
+    code = lines[line - 1].strip()[:200] if 0 < line <= len(lines) else ""
+    return Culprit(file, line, function or function_around(lines, line), code)
+
+
+def appends_to(lines: Sequence[str], name: str) -> list[int]:
+    """Give the lines that make a name grow: `name.append(...)`, `name[k] = ...`, `name += ...`, `name = cat([name])`.
+
+    A dotted name counts by its last part, so that `self.history` is found under whatever the object is called.
+    """
+    tree = tree_of(lines)
+    last = name.rpartition(".")[2]
+    if tree is None or not last:
+        return []
+    found = {node.lineno for node in ast.walk(tree) if isinstance(node, (ast.stmt, ast.expr)) and _grows(node, last)}
+    return sorted(found)
+
+
+def _grows(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in _GROWS and _is(_base(node.func.value), name)
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, ast.Add) and _is(_base(node.target), name)
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and _is(_base(target), name):
+                return True
+            if _is(target, name) and _from_itself(node.value, name):
+                return True
+    return False
+
+
+def _from_itself(value: ast.expr, name: str) -> bool:
+    """`x = x + [...]`, `x = torch.cat([x, ...])`: the old value goes into the new one."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        return any(_is(part, name) for part in ast.walk(value))
+    if isinstance(value, ast.Call):
+        called = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+        return called in _JOINS and any(_is(part, name) for part in ast.walk(value))
+    return False
+
+
+def _base(node: ast.AST) -> ast.AST:
+    """`cache[key][0]` grows `cache`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
+
+
+def _is(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id == name
+    return isinstance(node, ast.Attribute) and node.attr == name
+
+
+def calls_of(lines: Sequence[str], names: Iterable[str]) -> list[tuple[int, str]]:
+    """Give the line and the name of each call of one of these functions or methods, such as `log` or `half`."""
+    tree, wanted = tree_of(lines), frozenset(names)
+    if tree is None:
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in wanted:
+                # The name itself may stand lines below the start of a chain of calls.
+                found.append((getattr(node.func, "end_lineno", None) or node.lineno, called))
+    return sorted(found)
+
+
+def loop_around(lines: Sequence[str], line: int) -> int | None:
+    """Give the line of the innermost loop that a line stands in, within its own function."""
+    tree = tree_of(lines)
+    if tree is None:
+        return None
+    scopes = (*_LOOPS, ast.FunctionDef, ast.AsyncFunctionDef)
+    around = [node for node in _around(tree, line) if isinstance(node, scopes) and node.lineno != line]
+    return around[-1].lineno if around and isinstance(around[-1], _LOOPS) else None
+
+
+def function_around(lines: Sequence[str], line: int) -> str:
+    """Give the name of the function that a line stands in; empty at the top of a file."""
+    tree = tree_of(lines)
+    names = [
+        node.name for node in _around(tree, line) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ] if tree is not None else []  # fmt: skip
+    return names[-1] if names else ""
+
+
+def _around(tree: ast.AST, line: int) -> Iterator[ast.stmt]:
+    """Statements that hold a line, from the outside in."""
+    for node in ast.iter_child_nodes(tree):
+        if getattr(node, "lineno", 0) <= line <= (getattr(node, "end_lineno", None) or 0):
+            if isinstance(node, ast.stmt):
+                yield node
+            yield from _around(node, line)

@@ -1,0 +1,78 @@
+"""The light look at a script: where a name grows, who calls what, which loop a line stands in."""
+
+from __future__ import annotations
+
+import pytest
+
+from holter.diagnosis.script import appends_to, calls_of, culprit_at, function_around, loop_around
+
+TEXT = """\
+history = []
+for epoch in range(10):
+    for x in data:
+        history.append(x)
+        total += x
+
+
+def pairwise(z):
+    h = []
+    while z:
+        with no_grad():
+            y = (
+                z
+                .log()
+            )
+    return y
+
+
+class Keeper:
+    def keep(self, out):
+        self.outputs.append(out)
+        self.by_key[out.key] = out
+        seen = seen + [out]
+        bank = torch.cat([bank, out])
+        other = torch.cat([out, out])
+        plain = history
+"""
+SCRIPT = TEXT.split("\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("history", [4]),
+        ("total", [5]),
+        ("self.outputs", [21]),
+        ("keeper.by_key", [22]),
+        ("seen", [23]),
+        ("bank", [24]),
+        ("other", []),
+        ("plain", []),
+        ("", []),
+    ],
+)
+def test_lines_that_make_a_name_grow_are_found(name, lines):
+    assert appends_to(SCRIPT, name) == lines
+
+
+def test_a_call_is_found_on_the_line_of_its_name():
+    assert calls_of(SCRIPT, ["log"]) == [(14, "log")]
+
+
+def test_the_innermost_loop_around_a_line_is_named():
+    assert [loop_around(SCRIPT, n) for n in (1, 2, 3, 4, 9, 12)] == [None, None, 2, 3, None, 10]
+
+
+def test_the_function_around_a_line_is_named():
+    assert [function_around(SCRIPT, n) for n in (4, 9, 21)] == ["", "pairwise", "keep"]
+
+
+def test_a_culprit_carries_the_code_of_its_line():
+    found = culprit_at("/a.py", SCRIPT, 21)
+
+    assert (found.function, found.code) == ("keep", "self.outputs.append(out)")
+
+
+@pytest.mark.parametrize("text", [[], ["def broken(:"], ["\0"], ["(" * 5000]])
+def test_what_does_not_parse_has_nothing_to_say(text):
+    assert (appends_to(text, "a"), calls_of(text, ["b"]), loop_around(text, 1)) == ([], [], None)
