@@ -39,7 +39,7 @@ class BuiltRecord:
             if line.get("k") == "sample" and isinstance(line.get(key), dict)
         ]
 
-    def event(self, kind, at, **fields):
+    def event(self, kind, at, /, **fields):
         """Add an event `at` seconds into the run."""
         self.events.append({"k": kind, "m": MONO + at, "t": WALL + at, **fields})
         self.events.sort(key=lambda line: line["m"])

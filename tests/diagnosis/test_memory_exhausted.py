@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from build import GB, MB, causes, exception, memory, ordinary_run, without_memory
+from build import GB, MB, MONO, TRAINER, causes, exception, memory, ordinary_run, without_memory
 
 from holter.diagnosis.doctor import verdict
 
@@ -168,3 +168,35 @@ def test_one_jump_read_many_times_is_a_spike():
     memory(record, 30.3, 1 * MB, oom_kill=1).exit(30.2, 137, "SIGKILL")
 
     assert [(f.cause, f.grade) for f in verdict(record).findings] == [("oversize.spike", "supported")]
+
+
+def memory_look(record, at, used, line, limit=8 * GB, file="/work/train.py", within=()):
+    """Add the stacks that were taken while memory shot up."""
+    frames = [{"file": path, "line": 1, "function": "f", "user": False} for path in within]
+    frames.append({"file": file, "line": line, "function": "contrast", "user": True, "code": "sim = z @ z.t()"})
+    threads = [{"name": "main", "main": True, "frames": frames}]
+    return record.event("stacks", at + 0.1, pid=TRAINER, reason="memory", used=used, limit=limit, at=MONO + at,
+                        threads=threads)  # fmt: skip
+
+
+def test_a_kill_names_the_line_at_which_memory_shot_up():
+    """The line that gained the most on the last climb, which a kill's missing traceback can't tell."""
+    record = killed(lambda _: 2 * GB)
+    for at, used, line in ((59.1, 2.5 * GB, 31), (59.2, 4 * GB, 8), (59.3, 6 * GB, 8), (59.4, 7.5 * GB, 9)):
+        memory_look(record, at, used, line)
+
+    first = verdict(record).findings[0]
+
+    assert (first.cause, first.culprit.line) == ("oversize.spike", 8)
+
+
+def test_a_climb_before_the_first_step_is_told_by_where_it_happened():
+    """Inside the framework's layers it is the model, in the user's own lines the data."""
+    found = []
+    for within in ((), ("/x/site-packages/torch/nn/modules/linear.py",)):
+        record = killed(lambda _: 1 * GB, steps=False)
+        for n in range(5):
+            memory_look(record, 58 + n / 10, (2 + n) * GB, 5, within=within)
+        found.append((verdict(record).findings[0].cause, verdict(record).findings[0].grade))
+
+    assert found == [("oversize.data", "supported"), ("oversize.model", "supported")]

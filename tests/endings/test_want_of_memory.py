@@ -142,6 +142,7 @@ def test_one_large_step_is_a_spike(killed: dict[str, Case]) -> None:
 
     assert (first["cause"], first["grade"]) == ("oversize.spike", "supported"), as_text(killed["spike"])
     assert killed["spike"].verdict()["ending"]["at_step"] == 60
+    assert first["culprit"] is not None, "the line at which memory shot up"
 
 
 @pytest.mark.root

@@ -10,6 +10,7 @@ from holter.diagnosis.exits import exit_of
 from holter.diagnosis.frames import Frame
 from holter.diagnosis.growth import Growth, by_step, growth_of, steady_rise
 from holter.diagnosis.memory import MemoryCurve, device_curve, memory_curve, process_curve
+from holter.diagnosis.memory_looks import filled_by, memory_looks
 from holter.diagnosis.oom import oom_evidence, oom_kill_of, tree_evidence
 from holter.diagnosis.progress import Progress, progress_of
 from holter.diagnosis.raised import culprit_frame, message_of, raised_in
@@ -27,6 +28,9 @@ _ON_HOST = re.compile(
     r"std::bad_alloc|Unable to allocate [\d.]+ [KMGT]iB|ResourceExhaustedError",
     re.MULTILINE,
 )
+# Where a framework makes layers, and where it updates them.
+_MODEL = re.compile(r"/torch/nn/|/keras/(?:src/)?(?:layers|models|initializers)/|/transformers/(?:modeling|models/)")
+_UPDATE = re.compile(r"/torch/optim/|/keras/(?:src/)?optimizers/")
 _ASKED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) ([\d.]{1,20}) (bytes|[KMGTP]i?B)")
 _UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
 
@@ -84,6 +88,9 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         evidence.extend(tree_evidence(record, left.m if left else None))
     grade: Grade = "supported" if clear and not suspected else "hypothesis"
     frame = culprit_frame(raised) if raised is not None and refused else None
+    if frame is None and shape != "leak":
+        # A kill leaves no traceback; the stacks that were taken while memory shot up do.
+        frame = filled_by(record, kill.pid if kill is not None else None)
     in_worker = kill is not None and kill.role == "worker"
     return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress, in_worker)
 
@@ -106,6 +113,9 @@ def shape_of(
     in_step = progress.phase in ("forward", "backward", "optimizer")
     if steps == 0 and not in_step:
         return _before_the_first_step(record, curve, want, asked, on_device)
+    if steps == 0 and _made_in(record, _UPDATE):
+        # Forward and backward were done: it is the optimizer's own state that there was no room for.
+        return "model", True, f"{want}in the optimizer's first update {reached}"
     if steps <= FIRST_STEPS:
         when = f"in step {steps + 1}" if steps else "in the first step"
         return "batch", steps > 0 or bool(asked) or _rose_in_step(curve, progress), f"{want}{when} {reached}"
@@ -139,9 +149,23 @@ def _before_the_first_step(
     steady = steady_rise(curve) if curve is not None and not seen else None
     if steady is not None:
         return "leak", False, f"memory grew steadily by {size(steady)} over the run, until {_reached(curve)}"
-    made = any(event.get("what") == "model" for event in record.events_of("made"))
+    looks = memory_looks(record)
+    if looks:
+        model = _made_in(record, _MODEL)
+    else:
+        model = any(event.get("what") == "model" for event in record.events_of("made"))
     larger = bool(asked and curve and curve.limit and asked > curve.limit)
-    return "model" if on_device or made else "data", larger, f"{want}before the first step {_reached(curve)}"
+    # Looks all along a climb that began low: what filled it is seen, not guessed.
+    climbed = len(looks) >= 3 and looks[0].used < 0.7 * looks[-1].used
+    shape = "model" if on_device or model else "data"
+    return shape, larger or climbed, f"{want}before the first step {_reached(curve)}"
+
+
+def _made_in(record: RecordLike, where: re.Pattern[str]) -> bool:
+    """Tell whether memory shot up inside this part of a framework, by the most of the looks."""
+    looks = memory_looks(record)[-8:]
+    inside = [look for look in looks if any(where.search(frame.file.replace("\\", "/")) for frame in look.frames)]
+    return len(inside) > len(looks) / 2
 
 
 def _rose_in_step(curve: MemoryCurve | None, progress: Progress) -> bool:

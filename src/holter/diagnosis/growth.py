@@ -45,9 +45,11 @@ def _steps_at(record: RecordLike, pid: int | None) -> tuple[list[float], list[fl
                 known.append((moment(line) - (number(line, "sum") or 0.0), first - 1))
     for line in record.lines("sample"):
         for state in rows(line, "guests"):
-            step = number(state, "step")
+            step, since = number(state, "step"), number(state, "since")
             if whole(state, "pid") == pid and step is not None:
                 known.append((moment(line), step))
+                if since is not None and since < moment(line):
+                    known.append((since, step))  # it has been in this step's phase since then
     known.sort()
     reached, steps = 0.0, []
     for _, step in known:

@@ -13,7 +13,9 @@ Points = tuple[tuple[float, float], ...]
 
 LIMIT_WORDS = {
     "cgroup": "the container's limit",
+    "cgroup-swap": "the container's limit with its swap",
     "ram": "the machine's memory",
+    "ram-swap": "the machine's memory with its swap",
     "rlimit": "the process's own limit (ulimit)",
     "device": "the device's memory",
 }
@@ -88,6 +90,11 @@ def memory_curve(record: RecordLike) -> MemoryCurve | None:
     limit, kind = min(limits, default=(None, ""))
     points = _group_points(record) if kind == "cgroup" else ()
     points = points or _footprint_points(record) or _tree_points(record)
+    points = _with_looks(record, points, limit)
+    swap = _swap_behind(record, kind)
+    if limit and swap:
+        # With swap behind it the resident part stands still at the limit, and what is swapped out grows on.
+        limit, kind = limit + swap, f"{kind}-swap"
     return MemoryCurve(points, limit, kind) if points else None
 
 
@@ -113,10 +120,30 @@ def device_curve(record: RecordLike) -> MemoryCurve | None:
     return MemoryCurve(tuple(sorted(used[fullest])), totals.get(fullest), "device")
 
 
+@once
+def allocated_curve(record: RecordLike) -> MemoryCurve | None:
+    """Give what the framework itself holds on the fullest device: what it reserves for reuse is no growth."""
+    held: dict[int, list[tuple[float, float]]] = {}
+    for line in record.lines("device"):
+        allocated = number(line, "allocated")
+        if allocated is not None:
+            held.setdefault(whole(line, "device") or 0, []).append((moment(line), allocated))
+    if not held:
+        return None
+    fullest = max(held, key=lambda index: held[index][-1][1])
+    totals = [
+        total
+        for _, reading in record.samples("nvidia")[-1:]
+        for row in rows(reading, "list")
+        if (whole(row, "index") or 0) == fullest and (total := number(row, "total"))
+    ]
+    return MemoryCurve(tuple(sorted(held[fullest])), totals[0] if totals else None, "device")
+
+
 def process_curve(record: RecordLike, pid: int | None, whole_run: MemoryCurve | None) -> MemoryCurve | None:
     """Give one process's resident memory, against the limit that the whole run stands under."""
     points = tuple(
-        (m, held)
+        (m, held + (number(row, "swap") or 0.0))
         for m, reading in record.samples("processes")
         for row in rows(reading, "list")
         if whole(row, "pid") == pid and (held := number(row, "rss"))
@@ -125,12 +152,34 @@ def process_curve(record: RecordLike, pid: int | None, whole_run: MemoryCurve | 
     return MemoryCurve(points, limit, kind) if points else None
 
 
+def _with_looks(record: RecordLike, points: Points, limit: float | None) -> Points:
+    """Add what was seen between two samples, where it was measured against the same limit."""
+    looks = [
+        (number(event, "at") or moment(event), used)
+        for event in record.events_of("stacks")
+        if text(event, "reason") == "memory" and (used := number(event, "used")) and number(event, "limit") == limit
+    ]
+    return tuple(sorted((*points, *looks))) if points and looks else points
+
+
 def _last(record: RecordLike, probe: str, field: str) -> float | None:
     for _, reading in reversed(record.samples(probe)):
         found = number(reading, field)
         if found is not None and found > 0:
             return found
     return None
+
+
+def _swap_behind(record: RecordLike, kind: str) -> float:
+    """Give the swap that the run can go on into once its limit is reached."""
+    machine = _last(record, "memory", "swap_total") or 0.0
+    if kind == "ram":
+        return machine
+    if kind != "cgroup" or not machine:
+        return 0.0
+    known = [number(reading, "swap_limit") for _, reading in record.samples("cgroup")[-3:]]
+    allowed = [value for value in known if value is not None]
+    return min(machine, allowed[-1]) if allowed else machine
 
 
 def _group_points(record: RecordLike) -> Points:
@@ -147,8 +196,8 @@ def _group_points(record: RecordLike) -> Points:
         if path is not None and text(reading, "path") != path:
             found.clear()
         path = text(reading, "path")
-        cached = number(reading, "file") or 0.0
-        found.append((m, max(0.0, usage - cached + min(cached, shm))))
+        cached, swapped = number(reading, "file") or 0.0, number(reading, "swap_usage") or 0.0
+        found.append((m, max(0.0, usage - cached + min(cached, shm)) + swapped))
     return tuple(found)
 
 
@@ -164,7 +213,7 @@ def _tree_points(record: RecordLike) -> Points:
             pss = proportional[at][1]
             factor = min(1.0, pss / rss) if pss else factor
             at += 1
-        found.append((m, rss * factor))
+        found.append((m, rss * factor + (number(reading, "swap") or 0.0)))
     return tuple(found)
 
 

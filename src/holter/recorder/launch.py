@@ -18,13 +18,23 @@ from holter.record.privacy import mask_command
 from holter.record.writer import RecordWriter
 from holter.recorder import guest_room, keeper, streams
 from holter.recorder.facts import facts_of_run
+from holter.recorder.foreseeing import Foresee
 from holter.recorder.signals import Signals
 from holter.recorder.terminal import Terminal
 
 
 class Launch:
-    def __init__(self, command: list[str], *, name: str | None, on_hang: str, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        name: str | None,
+        on_hang: str,
+        tell: Callable[[str], None],
+        foresight: Callable[[], Foresee] | None = None,
+    ) -> None:
         self.command = command
+        self.foresight = foresight
         self.name = name
         self.on_hang = on_hang
         self.tell = tell
@@ -49,6 +59,7 @@ class Launch:
         from holter.recorder.recorder import Recorder
 
         recorder = Recorder(writer, guests, link, signals, terminal, on_hang=self.on_hang, tell=self.tell)
+        recorder.foresight = self.foresight
         outcome = recorder.run()
         terminal.give_back()
         if outcome.failed:

@@ -28,6 +28,8 @@ from holter.recorder import stacks
 from holter.recorder.absence import why_no_guest
 from holter.recorder.guests import Guests
 from holter.recorder.here import here
+from holter.recorder.memory_look import EVERY as GLANCE_EVERY
+from holter.recorder.memory_look import MemoryLook, resident_here
 from holter.recorder.processes import command_of, is_python, lives, parent_of, signal_all, signal_group
 from holter.recorder.sampler import Sampler
 from holter.recorder.signals import Signals
@@ -72,6 +74,7 @@ class Recorder:
         self.guests = Guests(guest_dir, self.offset)
         self.sampler: Sampler | None = None
         self.stalls = Stalls(self.guests, guest_dir, self._event, self._say)
+        self.memory_look = MemoryLook(guest_dir, self._event, resident_here())
         self.root = 0
         self.finder: Any = None
         self._final: dict[str, Any] = {}
@@ -105,7 +108,10 @@ class Recorder:
             wait = 1.0 if self.outcome is not None else max(0.0, next_tick - time.monotonic())
             if self.stalls.looking:
                 wait = min(wait, 0.2)
+            if self.outcome is None and self.memory_look.watching:
+                wait = min(wait, GLANCE_EVERY)
             self._listen(min(wait, 1.0))
+            self._guarded(self.memory_look.glance, time.monotonic())
         return self.outcome
 
     def _wake(self) -> None:
@@ -234,6 +240,7 @@ class Recorder:
         if now >= self._next_costs:
             self._next_costs = now + _COSTS_EVERY
             self._event("cost", probes=self.sampler.costs(), **_own_use())
+        self.memory_look.sampled(sample, self.guests.armed)
         self.stalls.look(now, states, sample)
         self._last_tick = time.monotonic()  # at its end: taking stacks may take seconds, and is no gap
         if self.stalls.hung and self.on_hang == "stop":
@@ -248,6 +255,7 @@ class Recorder:
 
     def _last_look(self, now: float) -> None:
         """After the end: counters that only now show it, what the guests said last, the kernel's own lines."""
+        self.memory_look.finish()
         if self.sampler is not None:
             sample, _ = self.sampler.sample(Tree(self.root, self.finder.find()), now, last=True)
             self._drain_guests()

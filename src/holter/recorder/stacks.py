@@ -29,16 +29,39 @@ def ask_signal() -> int | None:
     return int(getattr(signal, "SIGINFO", 0)) or None
 
 
-def from_faulthandler(pid: int, guest_dir: Path) -> list[dict[str, Any]]:
-    """Have the process write its stacks, if it is certain that it will not be harmed; [] when it can't be asked."""
-    path = guest_dir / f"{pid}.stacks"
+def ask(pid: int, path: Path) -> int | None:
+    """Have the process write its stacks, if it is certain that it will not be harmed.
+
+    Returns where in its file the answer will begin; None when it can't be asked.
+    """
     number = ask_signal()
     if number is None or not path.exists() or not _safe(pid, number, path):
-        return []
+        return None
     before = path.stat().st_size
     try:
         os.kill(pid, number)
     except OSError:
+        return None
+    return before
+
+
+def written(path: Path, begin: int, end: int | None = None) -> list[dict[str, Any]]:
+    """The stacks that a process has written to its file, from one place to another."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(begin)
+            return parse(
+                file.read(min(1 << 20, end - begin) if end is not None else 1 << 20).decode("utf-8", "replace")
+            )
+    except OSError:
+        return []
+
+
+def from_faulthandler(pid: int, guest_dir: Path) -> list[dict[str, Any]]:
+    """The stacks of a process, as soon as they are whole; [] when it can't be asked."""
+    path = guest_dir / f"{pid}.stacks"
+    before = ask(pid, path)
+    if before is None:
         return []
     deadline = time.monotonic() + _PATIENCE
     size = before
@@ -48,9 +71,7 @@ def from_faulthandler(pid: int, guest_dir: Path) -> list[dict[str, Any]]:
         if grown > before and grown == size:
             break  # nothing was added since the last look: it is whole
         size = grown
-    with open(path, "rb") as file:
-        file.seek(before)
-        return parse(file.read(1 << 20).decode("utf-8", "replace"))
+    return written(path, before)
 
 
 def _safe(pid: int, number: int, path: Path) -> bool:
