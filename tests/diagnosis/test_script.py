@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holter.diagnosis.script import appends_to, calls_of, culprit_at, function_around, loop_around
+from holter.diagnosis.script import appends_to, calls_of, culprit_at, function_around, loop_around, settings_of
 
 TEXT = """\
 history = []
@@ -76,3 +76,9 @@ def test_a_culprit_carries_the_code_of_its_line():
 @pytest.mark.parametrize("text", [[], ["def broken(:"], ["\0"], ["(" * 5000]])
 def test_what_does_not_parse_has_nothing_to_say(text):
     assert (appends_to(text, "a"), calls_of(text, ["b"]), loop_around(text, 1)) == ([], [], None)
+
+
+def test_settings_are_found_by_the_end_of_their_name():
+    script = ["BATCH_SIZE = 512", "args = Args(", "    per_device_train_batch_size=64,", "    epochs=3,", ")"]
+
+    assert settings_of(script, "batch_size") == [(1, "BATCH_SIZE"), (3, "per_device_train_batch_size")]

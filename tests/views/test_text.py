@@ -173,3 +173,20 @@ def test_odd_records_are_shown_within_the_page():
 
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", page), seed
         assert verdict(record).healthy or max(map(len, page.splitlines())) <= 80, seed
+
+
+def test_what_was_foretold_is_shown_with_its_time():
+    """The page says what was said while the run was on, and how far in."""
+    record = leaking_run().event("forecast", 20, what="memory", text="out of memory in about 40 s, at step 550")
+
+    assert re.search(r'Told +20 s in: "out of memory in about 40 s,', shown(record))
+
+
+def test_a_rule_that_failed_is_told(monkeypatch):
+    """A rule of ours that could not be asked is named: its silence is no word on the run."""
+    from holter.diagnosis import doctor
+    from holter.diagnosis.rule import Rule
+
+    monkeypatch.setattr(doctor, "find_rules", lambda: (Rule("nan.math", "", lambda _r, _e: 1 / 0),))
+
+    assert "a rule could not be asked: nan.math: ZeroDivisionError" in shown(leaking_run())

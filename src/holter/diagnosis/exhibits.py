@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holter.diagnosis.examined import examined
 from holter.diagnosis.exhaustion import exhaustion_of
 from holter.diagnosis.exits import exit_of
-from holter.diagnosis.fields import moment, number, whole
+from holter.diagnosis.fields import moment, number, part, text, whole
 from holter.diagnosis.memory import MemoryCurve, device_curve, memory_curve
 from holter.diagnosis.progress import lasted, progress_of
 from holter.diagnosis.rule import RecordLike
 from holter.finding import Verdict
-from holter.units import count, size
+from holter.units import count, duration, size
 
 _MEMORY_ENDINGS = ("oom-killed", "running")
+# Families that a curve says more about than words do.
+_ABOUT_MEMORY = ("leak", "oversize", "thrash", "fragmentation")
+_ABOUT_PACE = ("thrash", "input-bound", "overhead", "cpu", "recompile")
 _SPANS = 24
+_MOST_TOLD = 3
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Exhibits:
     peak_memory: float | None = None
     memory_limit: float | None = None
     charts: tuple[Chart, ...] = ()
+    told: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
 
 
@@ -53,7 +59,8 @@ def exhibits(record: RecordLike, verdict: Verdict) -> Exhibits:
         memory = ran_out.curve
     elif memory is not None and left is not None and left.m is not None:
         memory = memory.until(left.m)
-    by_memory = verdict.ending.kind in _MEMORY_ENDINGS or verdict.ending.signal == "SIGKILL"
+    family = verdict.findings[0].family if verdict.findings else ""
+    by_memory = verdict.ending.kind in _MEMORY_ENDINGS or verdict.ending.signal == "SIGKILL" or family in _ABOUT_MEMORY
     if memory is not None and (by_memory or ran_out is not None):
         charts.append(_memory_chart("run's memory", memory))
     device = device_curve(record) if ran_out is not None and ran_out.on_device else None
@@ -62,6 +69,7 @@ def exhibits(record: RecordLike, verdict: Verdict) -> Exhibits:
     pace = _pace(record, progress.pid) if verdict.ending.kind == "hung" else None
     if pace is not None:
         charts.append(pace)
+    charts += _of_the_family(record, family, progress.pid)
     return Exhibits(
         lasted=lasted(record),
         steps=progress.step,
@@ -69,8 +77,51 @@ def exhibits(record: RecordLike, verdict: Verdict) -> Exhibits:
         peak_memory=memory.peak if memory is not None else None,
         memory_limit=memory.limit if memory is not None else None,
         charts=tuple(charts),
-        damage=tuple(text for text in record.damage if isinstance(text, str)),
+        told=_told(record),
+        damage=(
+            *(said for said in record.damage if isinstance(said, str)),
+            *(f"a rule could not be asked: {said}" for said in verdict.failed_rules),
+        ),
     )
+
+
+def _told(record: RecordLike) -> tuple[str, ...]:
+    """Give what was foretold while the run was on, and when: the first, and the last ones where they differ."""
+    begin = number(record.meta, "mono")
+    said = [
+        f'{duration(moment(event) - begin)} in: "{text(event, "text")}"'
+        for event in record.events_of("forecast")
+        if begin is not None and moment(event) >= begin and text(event, "text")
+    ]
+    return tuple(said if len(said) <= _MOST_TOLD else [said[0], *said[1 - _MOST_TOLD :]])
+
+
+def _of_the_family(record: RecordLike, family: str, pid: int | None) -> list[Chart]:
+    """The curve that a finding of this family is about, where the steps have one."""
+    steps = [line for line in record.lines("steps") if whole(line, "pid") == pid and (number(line, "n") or 0) > 0]
+    if family in _ABOUT_PACE:
+        taken = [(moment(line), (number(line, "sum") or 0.0) / (number(line, "n") or 1.0)) for line in steps]
+        return _chart("seconds per step", taken, lambda value: duration(value))
+    if family == "nan":
+        losses = [(moment(line), last) for line in steps if (last := number(part(line, "loss"), "last")) is not None]
+        return _chart("loss", losses, lambda value: f"{value:.3g}")
+    if family == "leak":
+        alive: dict[str, list[tuple[float, float]]] = {}
+        for event in record.events_of("made"):
+            if text(event, "what") == "model" and (number(event, "alive") or 0) > 0:
+                place = f"{text(event, 'file')}:{whole(event, 'line')}"
+                alive.setdefault(place, []).append((moment(event), number(event, "alive") or 0.0))
+        most = max(alive.values(), key=lambda points: points[-1][1], default=[])
+        if most and most[-1][1] >= 4:
+            return _chart("live models", most, lambda value: count(round(value)))
+    return []
+
+
+def _chart(label: str, points: list[tuple[float, float]], words: Callable[[float], str]) -> list[Chart]:
+    if len(points) < 4:
+        return []
+    values = resample(tuple(points))
+    return [Chart(label, values, words(values[0]), words(values[-1]))]
 
 
 def _memory_chart(label: str, curve: MemoryCurve) -> Chart:
@@ -121,7 +172,7 @@ def resample(points: tuple[tuple[float, float], ...], n: int = 24) -> tuple[floa
     for m, value in points:
         parts[min(n - 1, max(0, int(n * (m - begin) / span)))].append(value)
     found, last = [], points[0][1]
-    for part in parts:
-        last = max(part, default=last)
+    for values in parts:
+        last = max(values, default=last)
         found.append(last)
     return tuple(found)

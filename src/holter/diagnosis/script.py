@@ -131,3 +131,18 @@ def _around(tree: ast.AST, line: int) -> Iterator[ast.stmt]:
             if isinstance(node, ast.stmt):
                 yield node
             yield from _around(node, line)
+
+
+def settings_of(lines: Sequence[str], ending: str) -> list[tuple[int, str]]:
+    """Give the line and name of each keyword argument or variable whose name ends so, such as `batch_size`."""
+    tree = tree_of(lines)
+    if tree is None:
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg is not None and node.arg.endswith(ending):
+            found.append((node.value.lineno, node.arg))
+        elif isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            found += [(node.lineno, name) for name in names if name.lower().endswith(ending)]
+    return sorted(found)

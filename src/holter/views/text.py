@@ -68,6 +68,8 @@ class Exhibits(Protocol):
     @property
     def charts(self) -> Sequence[Chart]: ...
     @property
+    def told(self) -> Sequence[str]: ...
+    @property
     def damage(self) -> Sequence[str]: ...
 
 
@@ -140,7 +142,8 @@ def _page(verdict: Verdict, shown: Exhibits, width: int, color: bool) -> list[st
         lines += _block("Line", _culprit(first), width, color)
         lines += _block("Cure", _cures(first), width, color)
     lines += _block("Also", [_also(finding) for finding in others], width, color)
-    lines += _block("Told", _forecast(first), width, color)
+    lines += _block("Soon", _forecast(first) if verdict.ending.kind == "running" else [], width, color)
+    lines += _block("Told", [clean(text) for text in shown.told], width, color)
     lines += _block("Lost", [clean(text) for text in shown.damage[:3]], width, color)
     run = clean(verdict.run.get("id") or "")
     lines += _block("More", [f"holter why {run} --json"] if run else [], width, color)

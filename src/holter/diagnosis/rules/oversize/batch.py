@@ -9,11 +9,18 @@ Cure: smaller micro-batches with accumulation, mixed precision, activation check
 
 from __future__ import annotations
 
+import re
+
 from holter.diagnosis.exhaustion import exhaustion_of
+from holter.diagnosis.frames import Frame
 from holter.diagnosis.rule import RecordLike
-from holter.finding import Cure, Ending, Finding
+from holter.diagnosis.script import culprit_at, settings_of
+from holter.finding import Culprit, Cure, Ending, Finding
 
 CAUSE = "oversize.batch"
+
+_TRAINER_RUNS = re.compile(r"\.(?:fit|train)\(")
+_NOT_TRAINING = re.compile(r"eval|val|test|predict", re.IGNORECASE)
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
@@ -26,5 +33,15 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         Cure("activation checkpointing", "less memory, about a third more time", "equivalent"),
         Cure("mixed precision (bfloat16)", "", "changed"),
     )
-    culprit = found.frame.culprit if found.frame is not None else None
+    culprit = _line_to_change(record, found.frame) if found.frame is not None else None
     return Finding(CAUSE, found.grade, f"one step does not fit: {found.words}", found.evidence, culprit, cures)
+
+
+def _line_to_change(record: RecordLike, frame: Frame) -> Culprit:
+    """Name the batch's size where a trainer runs the loop: the line that starts it says nothing of the size."""
+    lines = record.source(frame.file)
+    if _TRAINER_RUNS.search(frame.code):
+        sizes = [line for line, name in settings_of(lines, "batch_size") if not _NOT_TRAINING.search(name)]
+        if sizes and frame.line not in sizes:
+            return culprit_at(frame.file, lines, sizes[0])
+    return frame.culprit
