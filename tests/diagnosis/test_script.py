@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holter.diagnosis.script import appends_to, calls_of, culprit_at, function_around, loop_around, settings_of
+from holter.diagnosis.script import (
+    appends_to,
+    calls_of,
+    culprit_at,
+    function_around,
+    handler_around,
+    loop_around,
+    settings_of,
+)
 
 TEXT = """\
 history = []
@@ -82,3 +90,19 @@ def test_settings_are_found_by_the_end_of_their_name():
     script = ["BATCH_SIZE = 512", "args = Args(", "    per_device_train_batch_size=64,", "    epochs=3,", ")"]
 
     assert settings_of(script, "batch_size") == [(1, "BATCH_SIZE"), (3, "per_device_train_batch_size")]
+
+
+def test_the_except_that_keeps_an_error_to_itself_is_found():
+    script = [
+        "try:",
+        "    step()",
+        "except ValueError:",
+        "    pass",
+        "try:",
+        "    step()",
+        "except OSError:",
+        "    raise",
+        "step()",
+    ]
+
+    assert [handler_around(script, line) for line in (2, 4, 6, 9)] == [3, None, None, None]

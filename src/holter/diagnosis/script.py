@@ -146,3 +146,16 @@ def settings_of(lines: Sequence[str], ending: str) -> list[tuple[int, str]]:
             names = [target.id for target in node.targets if isinstance(target, ast.Name)]
             found += [(node.lineno, name) for name in names if name.lower().endswith(ending)]
     return sorted(found)
+
+
+def handler_around(lines: Sequence[str], line: int) -> int | None:
+    """Give the line of the innermost `except` that catches what a line raises, and does not raise it again."""
+    tree = tree_of(lines)
+    if tree is None:
+        return None
+    for node in reversed([node for node in _around(tree, line) if isinstance(node, ast.Try)]):
+        guarded = node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
+        quiet = [handler for handler in node.handlers if not any(isinstance(x, ast.Raise) for x in ast.walk(handler))]
+        if guarded and quiet:
+            return quiet[0].lineno
+    return None

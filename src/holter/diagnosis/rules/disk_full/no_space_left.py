@@ -15,10 +15,12 @@ import re
 from holter.diagnosis.evidence import fullest_disk
 from holter.diagnosis.exits import exit_of
 from holter.diagnosis.fields import number, text, whole
+from holter.diagnosis.frames import Frame
 from holter.diagnosis.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.rule import RecordLike
-from holter.diagnosis.tracebacks import printed_text
-from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.diagnosis.script import calls_of, culprit_at
+from holter.diagnosis.tracebacks import Raised, printed_text
+from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
 from holter.units import size
 
 CAUSE = "disk-full"
@@ -30,6 +32,14 @@ _FULL = re.compile(
 _SURE = re.compile(r"No space left on device|\[Errno (?:28|122)\]|Disk quota exceeded|\bENOSPC\b")
 _PATH = re.compile(r"(?:No space left on device|Disk quota exceeded):? '(?P<path>[^'\n]{1,500})'")
 _BROKE_OFF = re.compile(r"iostream error|inline_container\.cc.{0,80}unexpected pos")
+# Callbacks that write, by the file they live in and the name that scripts call them by.
+_CALLBACKS = {
+    "model_checkpoint": "ModelCheckpoint",
+    "backup_and_restore": "BackupAndRestore",
+    "csv_logger": "CSVLogger",
+    "tensorboard": "TensorBoard",
+}
+_CALLBACK = re.compile(rf"[/\\]({'|'.join(_CALLBACKS)})\.py$")
 _LITTLE = 10e6
 _SOME = 2e9
 
@@ -75,4 +85,16 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         evidence.append(Evidence("output", in_output.group(0)))
     where = f" on {mount}" if mount else ""
     cures = (Cure(f"make room{where}: keep only the last checkpoints, or write them to another file system"),)
-    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
+    culprit = _writer(record, raised, frame) if raised is not None and frame is not None else None
+    return Finding(CAUSE, grade, claim, tuple(evidence), culprit, cures)
+
+
+def _writer(record: RecordLike, raised: Raised, frame: Frame) -> Culprit:
+    """Name what the user set up to write, where a trainer called it: the line that started the training did not."""
+    lines = record.source(frame.file)
+    within = [name for one in (raised.root, raised) for step in one.frames for name in _CALLBACK.findall(step.file)]
+    for name in reversed(within):
+        made = [line for line, _ in calls_of(lines, (_CALLBACKS[name],))]
+        if made:
+            return culprit_at(frame.file, lines, made[0])
+    return frame.culprit

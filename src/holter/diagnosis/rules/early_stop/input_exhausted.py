@@ -9,9 +9,11 @@ Cure: `.repeat()` on the dataset, or the true number of steps per epoch.
 
 from __future__ import annotations
 
+from holter.diagnosis.fields import text
 from holter.diagnosis.rule import RecordLike
+from holter.diagnosis.script import calls_of, culprit_at, settings_of
 from holter.diagnosis.shortfall import shortfall_of
-from holter.finding import Cure, Ending, Evidence, Finding
+from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 
 CAUSE = "early-stop.input-exhausted"
 
@@ -24,4 +26,17 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     evidence = (Evidence("steps", found.words), Evidence("warning", found.warning))
     cures = (Cure("dataset.repeat() before fit, or leave steps_per_epoch out so that it is counted", "", "equivalent"),)
     claim = f"the input ran out after {found.words}, and the framework only warned"
-    return Finding(CAUSE, "established", claim, evidence, None, cures)
+    return Finding(CAUSE, "established", claim, evidence, _asked_for(record), cures)
+
+
+def _asked_for(record: RecordLike) -> Culprit | None:
+    """Find the line that promises more steps than the input has, in a script with just one such line."""
+    for event in record.events_of("guest"):
+        file = text(event, "file")
+        lines = record.source(file)
+        promised = [line for line, name in settings_of(lines, "steps_per_epoch") if name == "steps_per_epoch"]
+        trained = [line for line, _ in calls_of(lines, ("fit",))]
+        for found in (promised, trained):
+            if len(found) == 1:
+                return culprit_at(file, lines, found[0])
+    return None

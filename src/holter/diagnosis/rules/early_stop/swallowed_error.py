@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from holter.diagnosis.raised import culprit_frame
 from holter.diagnosis.rule import RecordLike
+from holter.diagnosis.script import culprit_at, handler_around
 from holter.diagnosis.shortfall import shortfall_of
-from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.diagnosis.tracebacks import Raised
+from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
 
 CAUSE = "early-stop.swallowed-error"
 YIELDS_TO = ("early-stop.input-exhausted", "disk-full", "resource", "oversize", "leak")
@@ -37,4 +39,16 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if died:
         cure = "set -o pipefail in the shell, so that the error's exit code counts"
     cures = (Cure(cure),)
-    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
+    caught = None if died else _swallowed_at(record, found.raised)
+    return Finding(CAUSE, grade, claim, tuple(evidence), caught or (frame.culprit if frame else None), cures)
+
+
+def _swallowed_at(record: RecordLike, raised: Raised) -> Culprit | None:
+    """Find the `except` that the error ended in: the innermost around any of the user's lines that it came through."""
+    for one in (raised.root, raised):
+        for frame in reversed([frame for frame in one.frames if frame.user]):
+            lines = record.source(frame.file)
+            line = handler_around(lines, frame.line)
+            if line is not None:
+                return culprit_at(frame.file, lines, line)
+    return None
