@@ -90,6 +90,17 @@ def test_a_place_once_written_to_stays(tmp_path):
     assert [row["mount"] for row in probe.read(tree)["list"]] == ["/", "/data"]
 
 
+def test_a_file_system_that_fills_is_found_without_an_open_file(tmp_path):
+    """Checkpoints are written and closed between two readings; the space they take is seen."""
+    full = {"/data": SPACE}
+    tree = run_of(tmp_path, {})
+    probe = Disk(str(tmp_path), home="/home", statvfs=lambda path: full.get(path, SPACE), clock=lambda: 0.0)
+    before = [row["mount"] for row in probe.read(tree)["list"]]
+    full["/data"] = os.statvfs_result((4096, 4096, 1000, 450, 350, 100, 50, 40, 0, 255))
+
+    assert (before, [row["mount"] for row in probe.read(tree)["list"]]) == (["/"], ["/", "/data"])
+
+
 def test_dead_network_mount(tmp_path, monkeypatch):
     """A server that does not answer is named and waited for only once, while the other places are read."""
     monkeypatch.setattr(disk_linux, "PATIENCE", 0.01)
@@ -124,8 +135,9 @@ def test_nothing_answers(tmp_path, monkeypatch):
     (tmp_path / "p/100/mountinfo").write_bytes(MOUNTINFO.split(b"\n", 1)[1])
     event = threading.Event()
 
-    def statvfs(_: str) -> os.statvfs_result:
-        event.wait(60)
+    def statvfs(path: str) -> os.statvfs_result:
+        if path == "/mnt/my data":
+            event.wait(60)
         return SPACE
 
     try:

@@ -261,6 +261,8 @@ def test_a_real_kill(until):
     process = None
     try:
         (group / "memory.limit_in_bytes").write_text("40000000")
+        if (group / "memory.memsw.limit_in_bytes").exists():  # swap would only delay it
+            (group / "memory.memsw.limit_in_bytes").write_text("40000000")
         process = subprocess.Popen(
             [sys.executable, "-S", "-c", "input(); x = b'x' * 90_000_000"], stdin=subprocess.PIPE
         )

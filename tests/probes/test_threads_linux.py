@@ -77,6 +77,24 @@ def test_shares_over_the_interval(tmp_path):
     assert reading["wall"] == 10.0
 
 
+def test_ready_but_not_running(tmp_path):
+    """What a thread waited for a core is told beside what it had, where the kernel counts it."""
+    now = iter([0.0, 10.0])
+    probe = Threads(str(tmp_path), clock=lambda: next(now))
+    write(tmp_path, {10: 0, 11: 0})
+    for tid in (10, 11):
+        (tmp_path / f"10/task/{tid}/schedstat").write_text("0 1000000000 5\n")
+    probe.read(Tree(10, [10]))
+    write(tmp_path, {10: 500, 11: 10})
+    for tid in (10, 11):
+        (tmp_path / f"10/task/{tid}/schedstat").write_text("0 6000000000 5\n")
+
+    reading = probe.read(Tree(10, [10]))
+
+    assert [(row["cpu"], row["wait"]) for row in reading["list"]] == [(0.5, 0.5), (0.01, 0.5)]
+    assert (reading["wait"], reading["wanting"]) == (1.0, 2)
+
+
 def test_at_most_twelve(tmp_path):
     """Twelve threads are enough."""
     now = iter([0.0, 10.0])

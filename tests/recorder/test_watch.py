@@ -312,3 +312,29 @@ def test_names_that_take_long(names: list[str]) -> None:
 def test_names_that_say_nothing(names: list[str]) -> None:
     """A function that also trains, or one that has the letters by chance."""
     assert not long_by_name(names)
+
+
+def test_a_long_phase_in_which_nothing_moves_is_worth_one_look() -> None:
+    """Before the first step a lock can only be told from a long import by its stacks."""
+    run = Run()
+    run.look()
+    run.silence(40)
+    looks = [detail for what, detail in run.found if what == "look"]
+
+    assert looks
+    assert looks[0].early
+    run.watch.not_a_hang(7, run.now, looks[0].limit)
+    run.found.clear()
+    run.silence(60)
+    assert not run.found
+
+
+@pytest.mark.parametrize("phase", ["start", "validation"])
+def test_a_long_phase_that_uses_the_cpu_is_left_alone(phase: str) -> None:
+    """An import or a validation that is at work is not even looked at."""
+    run = Run() if phase == "start" else training()
+    run.enter(phase)
+    run.cores = 0.1
+    run.silence(100)
+
+    assert not run.found

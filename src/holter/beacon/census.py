@@ -33,8 +33,11 @@ class Census:
         self.sites = {}
         self._refs = {}
 
-    def born(self, what, thing, site=None):
-        """Note a new object; `site` is the user's line that made it, as `site_of` gives it, where it is known."""
+    def born(self, what, thing, site=None, **facts):
+        """Note a new object; `site` is the user's line that made it, as `site_of` gives it, where it is known.
+
+        `facts` are told with it: what it was made with, of the first that was made on that line.
+        """
         site = site or site_of(user_frame(2))
         if site is None:
             return
@@ -43,7 +46,8 @@ class Census:
         if entry is None:
             if len(self.sites) >= _SITES:
                 return
-            entry = self.sites[key] = _Site(dict(place_of(*site), what=what, name=type(thing).__name__))
+            where = dict(place_of(*site), what=what, name=type(thing).__name__, **facts)
+            entry = self.sites[key] = _Site(where)
         number = id(thing)
         known = self._refs.get(number)
         if known is not None and known() is thing:

@@ -1,6 +1,8 @@
-"""Arms faulthandler: all threads' stacks into the record when Holter asks or when the process crashes.
+"""Arms faulthandler: stacks into the record when Holter asks or when the process crashes.
 
-It works with the GIL held and in a process that no debugger may attach to.
+It works with the GIL held and in a process that no debugger may attach to. There are two signals, since faulthandler
+reads other threads' frames without stopping them: in a process whose threads run, that can crash it. So all threads
+are asked for only where nothing moves; one that runs is asked for the stack of the very thread that gets the signal.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # without the names: they load half a dozen modules
@@ -22,6 +24,11 @@ def ask_signal():
     return getattr(signal, "SIGINFO", None)
 
 
+def own_signal():
+    """The signal that asks one thread for its own stack."""
+    return signal.SIGRTMIN + 12 if hasattr(signal, "SIGRTMIN") else None
+
+
 def arm(folder):
     """Open this process's stack file and register; returns what the recorder must know to ask safely."""
     global _fd, _file
@@ -35,6 +42,9 @@ def arm(folder):
         os.close(low)
     _fd, _file = fd, _identity(fd)
     faulthandler.register(number, file=fd, all_threads=True, chain=False)
+    own = own_signal()
+    if own is not None and signal.getsignal(own) in (signal.SIG_DFL, None):
+        faulthandler.register(own, file=fd, all_threads=False, chain=False)
     # The user's own handler for fatal signals writes to stderr, where we read it too: never take its place.
     fatal = not faulthandler.is_enabled()
     if fatal:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holter.errors import NoData
+from holter.probes.pressure_linux import parse_pressure
 from holter.probes.probe import Reading, Tree
 from holter.probes.procfs_linux import read_short, read_whole, table, text
 
@@ -248,8 +249,11 @@ class Cgroup:
         _put(reading, "swap_usage", level.number("memory.swap.current"))
         _put(reading, "swap_limit", level.number("memory.swap.max"))
         stat = level.table("memory.stat")
-        for name in ("anon", "file", "shmem"):
-            _put(reading, name, stat.get(name))
+        for name, of_kernel in _STAT_2.items():
+            _put(reading, name, stat.get(of_kernel))
+        waited = _pressure(level)
+        _put(reading, "some_us", waited.get("some_us"))
+        _put(reading, "full_us", waited.get("full_us"))
         events = level.table("memory.events")
         _put(reading, "oom", events.get("oom"))
         _put(reading, "at_limit", events.get("max"))
@@ -304,8 +308,30 @@ class Cgroup:
         return self._ram or 2**62
 
 
-_STAT_1 = {"anon": "total_rss", "file": "total_cache", "shmem": "total_shmem", "swap_usage": "total_swap"}
+_STAT_1 = {
+    "anon": "total_rss",
+    "file": "total_cache",
+    "shmem": "total_shmem",
+    "swap_usage": "total_swap",
+    "refault_anon": "total_workingset_refault_anon",
+    "refault_file": "total_workingset_refault_file",
+}
+_STAT_2 = {
+    "anon": "anon",
+    "file": "file",
+    "shmem": "shmem",
+    "refault_anon": "workingset_refault_anon",
+    "refault_file": "workingset_refault_file",
+}
 _LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}
+
+
+def _pressure(level: Level) -> dict[str, float]:
+    """How long this group's own processes waited for memory; the machine's figure has everybody's waits in it."""
+    try:
+        return parse_pressure(read_short(f"{level.folder}/memory.pressure", 512))
+    except OSError:
+        return {}
 
 
 def _put(reading: dict[str, Any], name: str, value: float | None) -> None:

@@ -71,7 +71,9 @@ def opened_for_writing(fdinfo: bytes) -> int | None:
     return mount
 
 
-_OFTEN_AT_FIRST = 10
+_OFTEN_AT_FIRST = 60
+_LOOKED_AT = 32  # file systems whose filling is watched
+_FILLED = 0.02  # of a file system's size: what was written to it meanwhile and can't be told by an open file
 
 
 class Disk:
@@ -97,6 +99,7 @@ class Disk:
         self._written: dict[str, str] = {}  # mount point → a file that was written there
         self._asked: dict[str, Aside[os.statvfs_result]] = {}
         self._readings = 0
+        self._used_at_first: dict[str, int] = {}
 
     def read(self, tree: Tree) -> Reading:
         # At first each second: a run that is short must have been seen writing before it ends.
@@ -109,6 +112,7 @@ class Disk:
                 return {}  # the command has just ended
             mounts = parse_mountinfo(read_whole(f"{self._proc}/self/mountinfo"))
         self._look_at_descriptors(tree, {mount.number: mount for mount in mounts})
+        self._look_for_filling(mounts)
         here: dict[str, str] = {}
         for path in self._starting_places(tree.root):
             mount = mount_of(path, mounts)
@@ -142,6 +146,20 @@ class Disk:
                 raise NoData(f"no answer from the file system at {unreachable[0]}: is its server reachable?")
             return {}
         return {"list": rows, "unreachable": unreachable} if unreachable else {"list": rows}
+
+    def _look_for_filling(self, mounts: Sequence[Mounted]) -> None:
+        """A checkpoint is written and closed between two readings: a file system that fills shows it all the same."""
+        local = dict.fromkeys(mount.point for mount in mounts if mount.holds_files and not mount.is_remote)
+        for point in list(local)[:_LOOKED_AT]:
+            if point in self._written:
+                continue
+            try:
+                space = self._statvfs(point)
+            except OSError:
+                continue
+            used = space.f_blocks - space.f_bfree
+            if used - self._used_at_first.setdefault(point, used) > _FILLED * space.f_blocks > 0:
+                self._written[point] = point
 
     def _space(self, mount: Mounted) -> os.statvfs_result:
         if not mount.is_remote:

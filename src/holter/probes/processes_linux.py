@@ -13,6 +13,8 @@ from holter.probes.procfs_linux import PAGE, TICKS, Stat, read_short, stat_of
 
 LARGEST = 64
 DETAILS_EVERY = 4.5
+DETAILS_OF_FEW = 1.8
+FEW = 8
 _COUNTERS = ("minflt", "majflt", "ctx_voluntary", "ctx_involuntary", "read_bytes", "write_bytes")
 _STATUS = {
     b"VmSwap": ("swap", 1024),
@@ -54,6 +56,7 @@ class Processes:
         self._seen: dict[int, _Seen] = {}
         self._gone: dict[str, int] = {}
         self._gone_ticks = 0
+        self._gone_system = 0
         self._told: dict[str, int] = {}
 
     def read(self, tree: Tree) -> Reading:
@@ -77,7 +80,7 @@ class Processes:
             except (OSError, ValueError, IndexError):
                 pass
             # Descriptors, swap and I/O cost more than all the rest and change slowly: they are carried on.
-            if now - known.detailed_at >= DETAILS_EVERY:
+            if now - known.detailed_at >= (DETAILS_EVERY if len(tree.pids) > FEW else DETAILS_OF_FEW):
                 known.detailed_at = now
                 known.details.update(self._details(pid))
         for pid, known in self._seen.items():
@@ -115,6 +118,7 @@ class Processes:
     def _bury(self, known: _Seen, tree: Tree) -> None:
         """Keeps what a process that is gone had counted."""
         self._gone_ticks += known.stat.ticks
+        self._gone_system += known.stat.system
         for name in _COUNTERS:
             # The kernel adds a child's I/O to the parent that waited for it: kept here, it would count twice.
             if name in ("read_bytes", "write_bytes") and known.stat.ppid in tree.pids:
@@ -128,6 +132,7 @@ class Processes:
         total: dict[str, Any] = {
             "rss": sum(row["rss"] for row in rows),
             "cpu_s": (self._gone_ticks + sum(known.stat.ticks for known in seen.values())) / TICKS,
+            "sys_s": (self._gone_system + sum(known.stat.system for known in seen.values())) / TICKS,
             "threads": sum(row["threads"] for row in rows),
             "count": len(rows),
         }

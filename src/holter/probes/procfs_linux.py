@@ -50,6 +50,7 @@ class Stat(NamedTuple):
     threads: int
     start: int
     rss: int
+    system: int = 0
 
 
 def parse_stat(line: bytes) -> Stat:
@@ -70,6 +71,7 @@ def parse_stat(line: bytes) -> Stat:
         int(f[17]),
         int(f[19]),
         int(f[21]),
+        int(f[12]),
     )
 
 

@@ -31,7 +31,7 @@ class Rlimits:
     """Soft resource limits of the command's own process."""
 
     name = "rlimits"
-    every = 30.0
+    every = 5.0
     urgent = False
 
     def __init__(self, proc: str = "/proc") -> None:

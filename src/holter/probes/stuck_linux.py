@@ -150,6 +150,11 @@ def _thread(folder: str, pid: int, proc: str, machine: str) -> dict[str, Any] | 
     return found
 
 
+def thread_waiting_in(pid: int, tid: int, proc: str = "/proc", machine: str | None = None) -> dict[str, Any]:
+    """What one thread waits for; empty when it is gone."""
+    return _thread(f"{proc}/{pid}/task/{tid}", pid, proc, machine or os.uname().machine) or {}
+
+
 def waiting_in(pid: int, proc: str = "/proc", machine: str | None = None) -> dict[str, Any]:
     """What the process waits for: its main thread's fields, and `threads` with all of them, main first.
 

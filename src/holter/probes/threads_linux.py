@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from holter.probes.probe import Reading, Tree
 from holter.probes.procfs_linux import TICKS, parse_stat, read_short, stat_of
@@ -14,10 +14,22 @@ BUSIEST = 12
 CALM = 5.0
 REST = 500  # times its own cost, so that a tree of thousands of threads is read more rarely
 IDLE = 0.005  # share of a core below which a process's threads are not worth a look
+WANTS = 0.05  # share of a core that a thread wanted, had or not, to be counted as one that computes
+
+
+class _Row(NamedTuple):
+    cpu: float
+    pid: int
+    tid: int
+    name: str
+    wait: float | None
 
 
 class Threads:
-    """CPU time per thread over the interval since the last reading, from /proc/<pid>/task."""
+    """CPU time per thread over the interval since the last reading, from /proc/<pid>/task.
+
+    `cpu` is what a thread had of a core, `wait` for how long it was ready to run and had none: the kernel's run delay.
+    """
 
     name = "threads"
     urgent = False
@@ -34,16 +46,16 @@ class Threads:
         self._cost_clock = cost_clock
         self._read_at: float | None = None
         self._processes: dict[tuple[int, int], int] = {}
-        self._threads: dict[int, dict[tuple[int, int], int]] = {}
+        self._threads: dict[int, dict[tuple[int, int], tuple[int, int | None]]] = {}
 
     def read(self, tree: Tree) -> Reading:
         began = self._cost_clock()
         now = self._clock()
         wall = None if self._read_at is None else now - self._read_at
         self._read_at = now
-        busy: list[tuple[float, int, int, str]] = []
+        busy: list[_Row] = []
         processes: dict[tuple[int, int], int] = {}
-        threads: dict[int, dict[tuple[int, int], int]] = {}
+        threads: dict[int, dict[tuple[int, int], tuple[int, int | None]]] = {}
         for pid in tree.pids:
             process = stat_of(pid, self._proc)
             if process is None:
@@ -64,20 +76,28 @@ class Threads:
             return {}
         busy.sort(reverse=True)
         rows: list[dict[str, Any]] = [
-            {"pid": pid, "tid": tid, "name": name, "cpu": round(cpu, 4)} for cpu, pid, tid, name in busy[:BUSIEST]
+            {"pid": row.pid, "tid": row.tid, "name": row.name, "cpu": round(row.cpu, 4)} for row in busy[:BUSIEST]
         ]
-        return {"list": rows, "wall": wall}
+        reading: dict[str, Any] = {"list": rows, "wall": wall, "cpu": round(sum(row.cpu for row in busy), 4)}
+        waits = [row.wait for row in busy if row.wait is not None]
+        if waits:
+            for told, row in zip(rows, busy, strict=False):
+                if row.wait is not None:
+                    told["wait"] = round(row.wait, 4)
+            reading["wait"] = round(sum(waits), 4)
+            reading["wanting"] = sum(row.cpu + (row.wait or 0.0) >= WANTS for row in busy)
+        return reading
 
     def _of(
         self,
         pid: int,
-        before: dict[tuple[int, int], int],
+        before: dict[tuple[int, int], tuple[int, int | None]],
         process_is_known: bool,
         wall: float | None,
-        busy: list[tuple[float, int, int, str]],
-    ) -> dict[tuple[int, int], int]:
+        busy: list[_Row],
+    ) -> dict[tuple[int, int], tuple[int, int | None]]:
         """Reads one process's threads, and adds those that ran to `busy`."""
-        counts: dict[tuple[int, int], int] = {}
+        counts: dict[tuple[int, int], tuple[int, int | None]] = {}
         try:
             tids = os.listdir(f"{self._proc}/{pid}/task")
         except OSError:
@@ -88,13 +108,23 @@ class Threads:
             except (OSError, ValueError, IndexError):
                 continue
             key = (stat.pid, stat.start)
-            counts[key] = stat.ticks
+            delay = self._delay(f"{self._proc}/{pid}/task/{tid}/schedstat")
+            counts[key] = (stat.ticks, delay)
             # A thread that is new in a known process has spent all its time since the last reading; one of
             # a process first seen now may have spent it before.
-            since = before.get(key, 0 if process_is_known else stat.ticks)
-            if wall and stat.ticks > since:
-                busy.append(((stat.ticks - since) / TICKS / wall, pid, stat.pid, stat.name))
+            ran, waited = before.get(key, (0, 0) if process_is_known else (stat.ticks, delay))
+            if wall and stat.ticks > ran:
+                known = delay is not None and waited is not None
+                wait = max(0, (delay or 0) - (waited or 0)) / 1e9 / wall if known else None
+                busy.append(_Row((stat.ticks - ran) / TICKS / wall, pid, stat.pid, stat.name, wait))
         return counts
+
+    def _delay(self, path: str) -> int | None:
+        """Nanoseconds that a thread was ready and not running; None where the kernel does not count them."""
+        try:
+            return int(read_short(path, 128).split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
 
 
 PROBES = [Threads]

@@ -58,8 +58,9 @@ class Launch:
             writer.event("started", **given.kinds)
         from holter.recorder.recorder import Recorder
 
-        recorder = Recorder(writer, guests, link, signals, terminal, on_hang=self.on_hang, tell=self.tell)
-        recorder.foresight = self.foresight
+        recorder = Recorder(
+            writer, guests, link, signals, terminal, on_hang=self.on_hang, tell=self.tell, foresight=self.foresight
+        )
         outcome = recorder.run()
         terminal.give_back()
         if outcome.failed:

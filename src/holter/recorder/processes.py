@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -52,11 +53,16 @@ def command_of(pid: int) -> list[str]:
         return []
 
 
-def is_python(pid: int, command: list[str]) -> bool:
+def executable_of(pid: int) -> str:
+    """The name of the program file, or nothing where it can't be read."""
     try:
-        name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
     except OSError:
-        name = os.path.basename(command[0]) if command else ""
+        return ""
+
+
+def is_python(pid: int, command: list[str]) -> bool:
+    name = executable_of(pid) or (os.path.basename(command[0]) if command else "")
     return name.startswith(("python", "pypy"))
 
 
@@ -73,3 +79,33 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
         except OSError:
             pass
+
+
+def any_other_runs(pid: int) -> bool:
+    """True when a thread other than the main one is running or wants to; False where that can't be seen."""
+    try:
+        tids = [name for name in os.listdir(f"/proc/{pid}/task") if name != str(pid)]
+    except OSError:
+        return False
+    for tid in tids:
+        try:
+            raw = Path(f"/proc/{pid}/task/{tid}/stat").read_bytes()
+        except OSError:
+            continue
+        if raw[raw.rindex(b")") + 2 :][:1] == b"R":
+            return True
+    return False
+
+
+def signal_thread(pid: int, tid: int, number: int) -> bool:
+    """Send a signal to one thread; False where it is gone or the platform can't."""
+    tgkill = getattr(ctypes.CDLL(None), "tgkill", None)
+    if tgkill is None:
+        if tid != pid:
+            return False
+        try:
+            os.kill(pid, number)  # the kernel gives it to the main thread, if that one takes it
+        except OSError:
+            return False
+        return True
+    return bool(tgkill(pid, tid, number) == 0)

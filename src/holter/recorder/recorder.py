@@ -26,6 +26,7 @@ from holter.record.privacy import mask_command
 from holter.record.writer import RecordWriter
 from holter.recorder import stacks
 from holter.recorder.absence import why_no_guest
+from holter.recorder.foreseeing import Foresee, Foreseeing
 from holter.recorder.guests import Guests
 from holter.recorder.here import here
 from holter.recorder.memory_look import EVERY as GLANCE_EVERY
@@ -33,6 +34,9 @@ from holter.recorder.memory_look import MemoryLook, resident_here
 from holter.recorder.processes import command_of, is_python, lives, parent_of, signal_all, signal_group
 from holter.recorder.sampler import Sampler
 from holter.recorder.signals import Signals
+from holter.recorder.sleep_clock import asleep
+from holter.recorder.slow_look import SlowLook
+from holter.recorder.spared import spare
 from holter.recorder.stalls import Stalls
 from holter.recorder.terminal import Terminal
 
@@ -62,6 +66,7 @@ class Recorder:
         *,
         on_hang: str = "report",
         tell: Callable[[str], None] = lambda _text: None,
+        foresight: Callable[[], Foresee] | None = None,
     ) -> None:
         self.writer = writer
         self.guest_dir = guest_dir
@@ -71,10 +76,13 @@ class Recorder:
         self.on_hang = on_hang
         self.tell_user = tell
         self.offset = time.time() - time.monotonic()
+        self.asleep = asleep()
         self.guests = Guests(guest_dir, self.offset)
         self.sampler: Sampler | None = None
         self.stalls = Stalls(self.guests, guest_dir, self._event, self._say)
         self.memory_look = MemoryLook(guest_dir, self._event, resident_here())
+        self.slow_look = SlowLook(self.guests, guest_dir, self._event)
+        self.foreseeing = Foreseeing(foresight, self._event, self._say)
         self.root = 0
         self.finder: Any = None
         self._final: dict[str, Any] = {}
@@ -110,9 +118,15 @@ class Recorder:
                 wait = min(wait, 0.2)
             if self.outcome is None and self.memory_look.watching:
                 wait = min(wait, GLANCE_EVERY)
+            if self.outcome is None:
+                wait = min(wait, self.slow_look.due(time.monotonic()))
             self._listen(min(wait, 1.0))
             self._guarded(self.memory_look.glance, time.monotonic())
+            self._guarded(self._slow_glance, time.monotonic())
         return self.outcome
+
+    def _slow_glance(self, now: float) -> None:
+        self.slow_look.glance(now, may_ask=self.outcome is None and not self.stalls.looking)
 
     def _wake(self) -> None:
         try:
@@ -178,6 +192,7 @@ class Recorder:
     def _on_spawned(self, message: dict[str, Any]) -> None:
         self.root = int(message["pid"])
         self.signals.command_is(self.root)
+        spare(os.getpid(), parent_of(self.root))
         self._prepare()
 
     def _on_failed(self, message: dict[str, Any]) -> None:
@@ -185,10 +200,12 @@ class Recorder:
         self.drained = True
 
     def _on_stopped(self, message: dict[str, Any]) -> None:
+        self._event("stopped", pid=self.root, signal=signal.Signals(int(message["signal"])).name)
         self.terminal.command_stopped(self.root, int(message["signal"]))
         self.stalls.suspended(time.monotonic())
 
     def _on_continued(self, _message: dict[str, Any]) -> None:
+        self._event("continued", pid=self.root)
         self.stalls.suspended(time.monotonic())
 
     def _on_exited(self, message: dict[str, Any]) -> None:
@@ -219,7 +236,7 @@ class Recorder:
         shift = (time.time() - time.monotonic()) - self.offset
         if gap > _SUSPENDED * max(1.0, self.sampler.pace) or abs(shift) > _SUSPENDED:
             # The machine slept, the clock was set, or we were stopped: silence meanwhile is nobody's fault.
-            self._event("gap", monotonic=round(gap, 3), wall=round(gap + shift, 3))
+            self._event("gap", monotonic=round(gap, 3), wall=round(gap + shift, 3), **self._slept())
             self.offset = self.guests.offset = time.time() - time.monotonic()
             self.stalls.suspended(now)
         pids = self.finder.find()
@@ -241,11 +258,17 @@ class Recorder:
             self._next_costs = now + _COSTS_EVERY
             self._event("cost", probes=self.sampler.costs(), **_own_use())
         self.memory_look.sampled(sample, self.guests.armed)
+        self._guarded(lambda at: self.slow_look.ticked(at, timeline, sample, events), now)
         self.stalls.look(now, states, sample)
+        self._guarded(lambda sampled: self.foreseeing.look(sampled, timeline, events), line)
         self._last_tick = time.monotonic()  # at its end: taking stacks may take seconds, and is no gap
         if self.stalls.hung and self.on_hang == "stop":
             self.stopped_for_hang = True
             self.stop("hang")
+
+    def _slept(self) -> dict[str, float]:
+        before, self.asleep = self.asleep, asleep()
+        return {} if before is None or self.asleep is None else {"slept": round(max(0.0, self.asleep - before), 3)}
 
     def _roles(self, sample: dict[str, Any]) -> None:
         for entry in sample.get("processes", {}).get("list", []):
@@ -256,6 +279,7 @@ class Recorder:
     def _last_look(self, now: float) -> None:
         """After the end: counters that only now show it, what the guests said last, the kernel's own lines."""
         self.memory_look.finish()
+        self.slow_look.finish()
         if self.sampler is not None:
             sample, _ = self.sampler.sample(Tree(self.root, self.finder.find()), now, last=True)
             self._drain_guests()

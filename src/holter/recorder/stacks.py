@@ -14,8 +14,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from holter.recorder.processes import any_other_runs, signal_thread
+
 _THREAD = re.compile(
-    r"^(Current thread|Thread) 0x[0-9a-f]+(?: \[(?P<name>.*?)\])? ?.*\(most recent call first\):", re.M
+    r"^(?:(?:Current thread|Thread) 0x[0-9a-f]+(?: \[(?P<name>.*?)\])? ?.*|Stack )\(most recent call first\):", re.M
 )
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 _LIBRARY = re.compile(r"(site|dist)-packages|/lib(64)?/python\d|^<frozen|/holter/beacon/")
@@ -29,20 +31,44 @@ def ask_signal() -> int | None:
     return int(getattr(signal, "SIGINFO", 0)) or None
 
 
-def ask(pid: int, path: Path) -> int | None:
-    """Have the process write its stacks, if it is certain that it will not be harmed.
+def own_signal() -> int | None:
+    """The signal that asks one thread for its own stack; the same choice as in the beacon."""
+    return int(signal.SIGRTMIN) + 12 if hasattr(signal, "SIGRTMIN") else None
 
-    Returns where in its file the answer will begin; None when it can't be asked.
+
+def ask(pid: int, path: Path, tid: int | None = None) -> int | None:
+    """Have one thread of a process that runs, the main one unless another is named, write its own stack.
+
+    Returns where in the process's file the answer will begin; None when it can't be asked. faulthandler reads other
+    threads' frames without stopping them, which can crash a process that runs: all of them are for `ask_all`.
     """
-    number = ask_signal()
-    if number is None or not path.exists() or not _safe(pid, number, path):
+    number = own_signal()
+    before = _ready(pid, number, path)
+    if number is None or before is None or not signal_thread(pid, tid or pid, number):
         return None
-    before = path.stat().st_size
+    return before
+
+
+def ask_all(pid: int, path: Path) -> int | None:
+    """Have a process write the stacks of all its threads; only where none but the main one runs."""
+    number = ask_signal()
+    before = _ready(pid, number, path)
+    if number is None or before is None:
+        return None
+    if any_other_runs(pid):
+        return ask(pid, path)
     try:
         os.kill(pid, number)
     except OSError:
         return None
     return before
+
+
+def _ready(pid: int, number: int | None, path: Path) -> int | None:
+    """Where the next answer will begin, if the process will not be harmed by the question."""
+    if number is None or not path.exists() or not _safe(pid, number, path):
+        return None
+    return path.stat().st_size
 
 
 def written(path: Path, begin: int, end: int | None = None) -> list[dict[str, Any]]:
@@ -60,7 +86,7 @@ def written(path: Path, begin: int, end: int | None = None) -> list[dict[str, An
 def from_faulthandler(pid: int, guest_dir: Path) -> list[dict[str, Any]]:
     """The stacks of a process, as soon as they are whole; [] when it can't be asked."""
     path = guest_dir / f"{pid}.stacks"
-    before = ask(pid, path)
+    before = ask_all(pid, path)
     if before is None:
         return []
     deadline = time.monotonic() + _PATIENCE

@@ -15,6 +15,7 @@ from holter.recorder.watch import BUSY_SHORTEST, LONG_PHASES, PAUSE, Activity, S
 from holter.units import duration
 
 _WORKERS = 16
+_CHILDREN = 4
 _REMEMBERED = 600
 
 Event = Callable[..., None]
@@ -32,6 +33,30 @@ def waits_for_a_person(threads: list[dict[str, Any]], waits: dict[str, Any]) -> 
         return True
     main: dict[str, Any] = next((thread for thread in threads if thread.get("main")), {"frames": []})
     return any(_FOR_A_PERSON.search(frame["file"]) for frame in main["frames"])
+
+
+# What a thread does for which others may well wait: a transfer, a child process, a batch from another process.
+_AT_WORK = re.compile(
+    r"/(?:socket|ssl|selectors|subprocess)\.py$|/(?:http|urllib|urllib3|requests|httpx|botocore|fsspec|multiprocessing)/"
+)
+_LOCKED = re.compile(r"/(?:threading|queue)\.py$")
+_LOCK_CODE = re.compile(r"^(?:async )?with \S*lock|\.(?:acquire|get|put|wait|join|result)\(", re.IGNORECASE)
+_NO_CPU = 0.02  # of a core
+
+
+def stands_at_a_lock(threads: list[dict[str, Any]], cpu: float) -> bool:
+    """True when the main thread waits for another one, and none does anything that takes long by nature."""
+    main: dict[str, Any] = next((thread for thread in threads if thread.get("main")), {"frames": []})
+    frames = main["frames"]
+    if cpu >= _NO_CPU or not frames or any(_AT_WORK.search(f["file"]) for t in threads for f in t["frames"]):
+        return False
+    # A thread in the user's own code that is at no lock will go on by itself: it sleeps, or it computes in C.
+    active = [t for t in threads if t is not main and any(f["user"] for f in t["frames"])]
+    return _at_a_lock(frames[0]) and all(_at_a_lock(thread["frames"][0]) for thread in active)
+
+
+def _at_a_lock(frame: dict[str, Any]) -> bool:
+    return bool(_LOCKED.search(frame["file"]) or (frame["user"] and _LOCK_CODE.search(frame.get("code", ""))))
 
 
 @dataclass
@@ -52,6 +77,8 @@ class Stalls:
         self.watch = Watch()
         self.hung = False
         self._suspects: dict[int, _Suspect] = {}
+        self._parents: dict[int, int] = {}
+        self._met: dict[int, float] = {}
         self._running: list[tuple[float, bool]] = []  # whether any process of the tree wanted the CPU, by reading
 
     @property
@@ -73,14 +100,24 @@ class Stalls:
             if any(e.get("state") == "T" and e["pid"] in self.guests.rings for e in processes.get("list", [])):
                 self.suspended(now)
                 return
+            if processes.get("list"):
+                self._parents = {e["pid"]: e.get("ppid", 0) for e in processes["list"] if e.get("state") != "Z"}
             running = any(entry.get("state") == "R" for entry in processes.get("list", []))
             self._running = [*self._running[-_REMEMBERED:], (now, running)]
+        states = [*states, *self._before_training(now)]
         for what, detail in self.watch.observe(now, states, activity):
             if what == "over":
                 self._over(*detail)
             elif detail.pid not in self._suspects:
                 self._suspects[detail.pid] = _Suspect(detail, now, self._stacks_of(detail.pid, 1))
         self._look_again(now, states)
+
+    def _before_training(self, now: float) -> list[dict[str, Any]]:
+        """Python processes that can be asked for their stacks and have made no step: known by when they were met."""
+        bare = [pid for pid in self._parents if pid in self.guests.armed and pid not in self.guests.rings]
+        self._met = {pid: self._met.get(pid, now) for pid in bare}
+        state = {"phase": "start", "activity": 0.0, "step": 0, "epoch": 0, "planned": 0, "bare": True}
+        return [{"pid": pid, "since": met, **state} for pid, met in self._met.items()]
 
     def _over(self, pid: int, lasted: float) -> None:
         self.event("stall-over", pid=pid, lasted=round(lasted, 3))
@@ -103,7 +140,9 @@ class Stalls:
         patience = LONG_PHASES["validation"]
         if waits_for_a_person(threads, waiting(suspicion.pid)):
             self.watch.not_a_hang(suspicion.pid, now, float("inf"))
-        elif long_by_name(names) and now - suspicion.since < patience:
+        elif suspicion.early and not stands_at_a_lock(threads, suspicion.cpu):
+            self.watch.not_a_hang(suspicion.pid, now, suspicion.limit)
+        elif long_by_name(names) and now - suspicion.since < patience and not stands_at_a_lock(threads, suspicion.cpu):
             self.watch.not_a_hang(suspicion.pid, now, patience)
         elif (suspect.threads and threads and not stacks.same_place(suspect.threads, threads)) or (
             now - suspicion.since < BUSY_SHORTEST and self._starved(suspicion.since, now)
@@ -156,6 +195,14 @@ class Stalls:
     def _stacks_of_others(self, told: int) -> None:
         """The stacks of data workers and of other ranks too, twice: who waits is rarely the one that is stuck."""
         part = self.guests.role
+        plain = [
+            pid for pid, above in self._parents.items() if above == told and part(pid) not in ("worker", "trainer")
+        ]
+        for pid in plain[:_CHILDREN]:
+            # A child that was forked makes no steps of its own; from outside it can be looked at all the same.
+            found, _ = stacks.from_py_spy(pid, native=False, patience=5.0)
+            if found:
+                self.event("stacks", pid=pid, role="child", reason="stall", round=2, via="py-spy", threads=found)
         others = [pid for pid in sorted(self.guests.armed) if pid != told and part(pid) in ("worker", "trainer")]
         for look in (1, 2):
             for pid in others[:_WORKERS]:

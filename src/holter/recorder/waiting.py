@@ -17,3 +17,15 @@ def waiting(pid: int) -> dict[str, Any]:
     except Exception:  # the process may be gone at any moment
         return {}
     return {name: found[name] for name in ("state", "wchan", "syscall", "path") if found.get(name)}
+
+
+def thread_waiting(pid: int, tid: int) -> dict[str, Any]:
+    """The same of one thread, without a look at any other; a reading of a tenth of a millisecond."""
+    stuck = here("stuck")
+    if stuck is None:
+        return {}
+    try:
+        found = stuck.thread_waiting_in(pid, tid)
+    except Exception:  # the thread may be gone at any moment
+        return {}
+    return {name: found[name] for name in ("state", "syscall", "path") if found.get(name)}

@@ -20,6 +20,8 @@ BUSY_TIMES = 20.0
 BUSY_SHORTEST = 600.0
 BUSY_CORES = 0.15  # of one core, over the silence: below this the tree does nothing
 MOVING_BYTES = 256_000.0  # a second, read or written: above this the tree is at work
+IN_A_LONG_PHASE = 25.0  # seconds after which a lock in a phase that may take long is worth a look
+NO_CORES = 0.02  # of one core: not even a thread that polls
 PAUSE = 2.5  # seconds between the two looks at the stacks
 
 # A user's function that says by its name that it takes long and makes no steps; one that also trains does not count.
@@ -49,6 +51,7 @@ class Suspicion:
     limit: float
     learned: str
     cpu: float
+    early: bool = False  # of a phase that may take longer: it counts only if the process stands at a lock
 
 
 @dataclass
@@ -71,7 +74,10 @@ class Watch:
         self._activity: list[Activity] = []
 
     def observe(self, now: float, guests: list[dict[str, Any]], activity: Activity | None) -> list[tuple[str, Any]]:
-        """One look: `("suspect", Suspicion)` for a silence that wants stacks, `("over", (pid, lasted))` for its end."""
+        """One look: `("suspect", Suspicion)` for a silence that wants stacks, `("over", (pid, lasted))` for its end.
+
+        `("look", Suspicion)` wants them too, but is none of a hang unless they show a lock.
+        """
         if activity is not None:
             self._activity = [*[a for a in self._activity if now - a.m <= 3600.0], activity][-4000:]
         found: list[tuple[str, Any]] = []
@@ -85,9 +91,10 @@ class Watch:
                 found += self._sign_of_life(patient, guest, sign, now)
                 continue
             patient.seen = now
-            suspicion = self._silent(patient, guest, now)
+            # Of a program that has not begun to train, only a lock can be told from what it may well be at.
+            suspicion = self._early(patient, guest, now) if guest.get("bare") else self._silent(patient, guest, now)
             if suspicion is not None:
-                found.append(("suspect", suspicion))
+                found.append(("look" if suspicion.early else "suspect", suspicion))
         return found
 
     def told(self, pid: int) -> None:
@@ -139,7 +146,7 @@ class Watch:
             return None
         limit, learned = self._limit(patient, guest)
         if silence < limit:
-            return None
+            return self._early(patient, guest, now)
         did = self._did(patient.since, now)
         cpu, moving = did or (0.0, 0.0)
         if did is None or cpu >= BUSY_CORES or moving >= MOVING_BYTES:
@@ -148,6 +155,19 @@ class Watch:
                 return None
             learned += "; longer, since it is busy" if did else "; longer, since it may be busy"
         return Suspicion(guest["pid"], patient.since, guest["phase"], guest["step"], limit, learned, cpu)
+
+    def _early(self, patient: _Patient, guest: dict[str, Any], now: float) -> Suspicion | None:
+        """A phase that may take long, in which nothing moves at all: worth a look, in case it stands at a lock."""
+        name = "start" if guest["step"] == 0 else _family(guest["phase"])
+        done = guest["planned"] and guest["step"] >= guest["planned"]
+        limit = max(IN_A_LONG_PHASE, patient.longest.get(name, 0.0) * TIMES)
+        if name not in LONG_PHASES or done or patient.patience or patient.told or now - patient.since < limit:
+            return None
+        did = self._did(patient.since, now)
+        if did is None or did[0] >= NO_CORES or did[1] >= MOVING_BYTES:
+            return None
+        learned = "nothing in the run moves at all"
+        return Suspicion(guest["pid"], patient.since, guest["phase"], guest["step"], limit, learned, did[0], early=True)
 
     def _limit(self, patient: _Patient, guest: dict[str, Any]) -> tuple[float, str]:
         name = "start" if guest["step"] == 0 else _family(guest["phase"])

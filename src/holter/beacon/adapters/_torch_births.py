@@ -6,6 +6,7 @@ import weakref
 from ..census import site_of
 from ..user_frame import is_user_file
 from . import _patch
+from ._torch_settings import loader_facts
 
 _NEWBORN = 256
 
@@ -24,12 +25,16 @@ class Births:
         census, guard = self.guest.census, self.guest.guard
 
         def born(optimizer):
-            census.born("optimizer", optimizer)
+            weights = {id(p): p.numel() * p.element_size() for g in optimizer.param_groups for p in g["params"]}
+            census.born("optimizer", optimizer, _patch.maker_of(optimizer, 2), weights=sum(weights.values()))
             optimizer_born(optimizer)
+
+        def loader_born(loader):
+            census.born("loader", loader, _patch.maker_of(loader, 2), **loader_facts(loader))
 
         _patch.after(nn.Module, "__init__", self._module_born, guard)
         _patch.after(optim.Optimizer, "__init__", born, guard)
-        _patch.after(data.DataLoader, "__init__", lambda loader: census.born("loader", loader), guard)
+        _patch.after(data.DataLoader, "__init__", loader_born, guard)
 
     def _module_born(self, module):
         number, modules = id(module), self.modules

@@ -1,0 +1,242 @@
+"""Looks at slow runs: a few, at uneven moments, with the workers; none at quick ones, none during a hang."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from holter.recorder import stacks
+from holter.recorder.slow_look import MOST, SlowLook
+
+MAIN = """Stack (most recent call first):
+  File "/work/data.py", line 8 in __getitem__
+  File "/work/train.py", line 30 in <module>
+
+"""
+
+
+class Ward:
+    """A trainer and its workers, whose steps are told by the test and who answer at once."""
+
+    def __init__(self, folder, workers=()):
+        state = {"phase": "data", "step": 12}
+        self.guests = SimpleNamespace(
+            armed={7, *workers},
+            rings={7: SimpleNamespace(view=SimpleNamespace(state=lambda: state))},
+            role=lambda pid: "trainer" if pid == 7 else "worker",
+        )
+        self.workers = workers
+        self.asked: list[int] = []
+        self.when: list[float] = []
+        self.events: list[dict] = []
+        self.look = SlowLook(self.guests, folder, self.event, self.ask)
+        self.now, self.step = 100.0, 0
+
+    def ask(self, _pid, path, tid):
+        self.asked.append(tid)
+        if tid == 7:
+            self.when.append(self.now)
+        before = path.stat().st_size if path.exists() else 0
+        with open(path, "a") as file:
+            file.write(MAIN)
+        return before
+
+    def event(self, kind, **fields):
+        self.events.append({"k": kind, **fields})
+
+    def goes_on(self, seconds, per_step, data=0.0, may_ask=True):
+        """Let time pass in glances of 50 ms, with a tick each second."""
+        rows = [{"pid": 7, "ppid": 1}, *({"pid": pid, "ppid": 7} for pid in self.workers)]
+        for n in range(int(seconds * 20)):
+            self.now += 0.05
+            if n % 20 == 19:
+                steps = max(1, round(1 / per_step)) if per_step < 1 or self.step == 0 else 0
+                lines = []
+                if steps:
+                    self.step += steps
+                    line = {"k": "steps", "m": self.now, "pid": 7, "n": steps, "sum": 1.0, "last": self.step}
+                    lines = [line | {"data": data, "forward": 1.0 - data}]
+                self.look.ticked(self.now, lines, {"processes": {"list": rows}})
+            self.look.glance(self.now, may_ask=may_ask)
+
+
+def test_a_slow_run_is_looked_at_often_at_first_and_then_rarely(tmp_path):
+    ward = Ward(tmp_path)
+    ward.goes_on(30, per_step=0.2)
+    at_first = len(ward.asked)
+    ward.goes_on(30, per_step=0.2)
+
+    assert 14 <= at_first <= 18
+    assert len(ward.asked) - at_first <= 5
+    gaps = {round(b - a, 2) for a, b in zip(ward.when, ward.when[1:], strict=False)}
+    assert len(gaps) > 5  # uneven, so that no rhythm of the training hides from it
+
+
+def test_what_is_seen_is_told_with_the_phase_and_the_users_line(tmp_path):
+    ward = Ward(tmp_path)
+    ward.goes_on(10, per_step=0.2)
+    ward.look.finish()
+
+    event = ward.events[0]
+    assert (event["k"], event["reason"], event["pid"], event["phase"]) == ("stacks", "slow", 7, "data")
+    assert [thread["frames"][0]["line"] for thread in event["threads"]] == [8]
+
+
+def test_the_looks_of_a_long_run_are_bounded(tmp_path):
+    ward = Ward(tmp_path)
+    ward.look._uneven = lambda low, _high: low / 100
+    ward.goes_on(1000, per_step=0.2)
+
+    assert ward.look.taken == MOST
+
+
+def test_quick_steps_that_compute_are_left_alone(tmp_path):
+    ward = Ward(tmp_path)
+    ward.goes_on(30, per_step=0.002)
+
+    assert ward.asked == []
+
+
+def test_quick_steps_that_mostly_wait_are_looked_at(tmp_path):
+    ward = Ward(tmp_path)
+    ward.goes_on(10, per_step=0.002, data=0.7)
+
+    assert ward.asked
+
+
+def test_the_first_seconds_are_left_alone(tmp_path):
+    ward = Ward(tmp_path)
+    ward.goes_on(2, per_step=0.2)
+
+    assert ward.asked == []
+
+
+def test_some_workers_are_asked_with_the_trainer(tmp_path):
+    ward = Ward(tmp_path, workers=(20, 21, 22, 23, 24, 25))
+    ward.goes_on(8, per_step=0.2)
+
+    looks = ward.asked.count(7)
+    assert looks >= 3
+    assert len(ward.asked) == 4 * looks
+
+
+def test_threads_that_make_data_are_asked_one_after_the_other(tmp_path):
+    """faulthandler writes for one thread of a process at a time."""
+    ward = Ward(tmp_path)
+    ward.look.ticked(ward.now, [], {}, [{"k": "data-thread", "pid": 7, "tid": tid} for tid in (71, 72)])
+    ward.goes_on(10, per_step=0.2)
+    ward.look.finish()
+
+    assert set(ward.asked) == {7, 71, 72}
+    asides = [event for event in ward.events if "tid" in event]
+    assert {event["tid"] for event in asides} == {71, 72}
+    assert not any(thread["main"] for event in asides for thread in event["threads"])
+    assert len(ward.events) == len(ward.asked)
+
+
+def test_nobody_is_asked_while_a_hang_is_looked_into(tmp_path):
+    ward = Ward(tmp_path)
+    ward.goes_on(10, per_step=0.2, may_ask=False)
+
+    assert ward.asked == []
+    assert ward.look.due(ward.now) > 0.01  # and the recorder does not spin meanwhile
+
+
+def test_steps_that_become_twice_as_long_are_looked_at_again(tmp_path):
+    ward = Ward(tmp_path)
+    ward.goes_on(60, per_step=0.1)
+    before = len(ward.asked)
+    ward.goes_on(60, per_step=0.5)
+
+    assert len(ward.asked) - before >= 8
+
+
+SCRIPT = """
+import faulthandler, signal, sys, time
+file = open(sys.argv[1], "a")
+faulthandler.register(signal.SIGRTMIN + 12, file=file, all_threads=False, chain=False)
+print("ready", flush=True)
+begun, total = time.monotonic(), 0
+while time.monotonic() - begun < 30:
+    time.sleep(0.05)
+    total += 1
+    print(total, flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="the signal is Linux's")
+def test_a_real_process_is_asked_in_a_moment_and_goes_on(tmp_path):
+    """Asking takes no waiting, and a sleep that the signal met lasts as long as before."""
+    path = tmp_path / "1.stacks"
+    path.touch()
+    script = tmp_path / "loop.py"
+    script.write_text(SCRIPT)
+    child = subprocess.Popen([sys.executable, str(script), str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        for _ in range(5):
+            assert stacks.ask(child.pid, path) is not None
+            child.stdout.readline()
+        child.stdout.readline()
+
+        threads = stacks.written(path, 0)
+        assert child.poll() is None
+        assert len(threads) == 5
+        assert threads[0]["frames"][-1]["function"] == "<module>"
+    finally:
+        child.kill()
+        child.wait()
+
+
+BUSY = """
+import faulthandler, signal, sys, threading, time
+file = open(sys.argv[1], "a")
+faulthandler.register(signal.SIGRTMIN + 12, file=file, all_threads=False, chain=False)
+
+
+def work(depth):
+    return [work(depth - 1) for _ in range(2)] if depth else sorted(str(n) for n in range(20))
+
+
+def forever():
+    while True:
+        work(8)
+
+
+for _ in range(3):
+    threading.Thread(target=forever, daemon=True).start()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="the signal is Linux's")
+def test_threads_at_work_outlive_a_thousand_questions(tmp_path):
+    """Asked for each other's frames, as faulthandler can, such threads crash; asked for their own they do not."""
+    path = tmp_path / "1.stacks"
+    path.touch()
+    script = tmp_path / "busy.py"
+    script.write_text(BUSY)
+    child = subprocess.Popen([sys.executable, str(script), str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        tids = [int(name) for name in os.listdir(f"/proc/{child.pid}/task")]
+        for n in range(1000):
+            stacks.ask(child.pid, path, tids[n % len(tids)])
+            if n % 10 == 0:
+                time.sleep(0.001)
+        time.sleep(0.2)
+
+        assert child.poll() is None
+        assert any("work" in frame["function"] for thread in stacks.written(path, 0) for frame in thread["frames"])
+    finally:
+        child.kill()
+        child.wait()
