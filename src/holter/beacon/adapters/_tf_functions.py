@@ -107,6 +107,8 @@ class Functions:
             result = _loss_in(result)
         if result is not None:
             loop.saw_loss(result)
+            if loop.loss_known:
+                loop.nan.loss(loop.loss, "tensorflow")
         loop.step(n)
 
     def _function_born(self, function):
@@ -115,6 +117,8 @@ class Functions:
             frame = frame.f_back
         if frame is not None and is_user_file(frame.f_code.co_filename):
             self.guest.census.born("function", function, site_of(frame))
+            if self.loop.traces is not None:
+                self.loop.traces.made(function, site_of(frame))
 
 
 def _loss_in(result):

@@ -1,0 +1,71 @@
+"""A traced or compiled function is given tensors of ever new shapes or types, and is made anew for each.
+
+What it sees: a `tf.function`, Keras's own step or a function under `torch.compile` that is traced again and again past
+the warm-up, where what differs from the trace before is a tensor's shape or dtype.
+Why it matters: each new shape costs a trace or a compilation of tens of milliseconds to minutes, and stays in memory.
+May be confused with: the smaller last batch of an epoch (one more trace), validation batches, a handful of buckets:
+all of these stop after the first epoch.
+How sure: established when most traces name the tensor and they go on for as long as the run, at a tenth of its time or
+at every fifth step, or when the compiler itself gave up; below that nothing is said.
+Cure: a signature with open dimensions, padding to a few lengths, `drop_remainder`, `dynamic=True`.
+"""
+
+from __future__ import annotations
+
+from holter.diagnosis.retracing import Retracing, culprit_of, retracing_of
+from holter.diagnosis.rule import RecordLike
+from holter.finding import Cure, Ending, Finding
+
+CAUSE = "recompile.shape"
+
+_PAD = Cure(
+    "pad the batches to a few fixed lengths",
+    "+    dataset = dataset.bucket_by_sequence_length(length_of, boundaries, sizes, pad_to_bucket_boundary=True)",
+    "equivalent",
+)
+
+
+def examine(record: RecordLike, _ending: Ending) -> Finding | None:
+    """Name the tensor whose shape changes, and the function that is made for each."""
+    found = retracing_of(record)
+    if found is None or found.kind != "shape":
+        return None
+    cures = _torch_cures(found) if found.traced.what.startswith("torch") else _tf_cures(found)
+    return Finding(CAUSE, found.grade, found.claim, found.evidence, culprit_of(found), cures)
+
+
+def _tf_cures(found: Retracing) -> tuple[Cure, ...]:
+    if found.traced.what == "keras":
+        drop = Cure(
+            "leave out the smaller last batch", "+    dataset = dataset.batch(n, drop_remainder=True)", "changed"
+        )
+        return _PAD, drop
+    example = found.change.examples[0] if found.change.examples else ""
+    open_shape = _opened(example)
+    return (
+        Cure(
+            "let one trace serve all shapes",
+            f"-    @tf.function\n+    @tf.function(reduce_retracing=True)\n"
+            f"     # or: input_signature=[tf.TensorSpec({open_shape}), ...]",
+        ),
+        _PAD,
+    )
+
+
+def _opened(example: str) -> str:
+    """Give an example's shape with its sizes left open, as a signature is written."""
+    inside, _, kind = example.strip("(").partition(")")
+    sizes = [part for part in inside.split(",") if part.strip()]
+    kind = kind.strip() or "float32"
+    shape = ", ".join("None" for _ in sizes) + ("," if len(sizes) == 1 else "")
+    return f"({shape}), tf.{kind}" if sizes else f"None, tf.{kind}"
+
+
+def _torch_cures(found: Retracing) -> tuple[Cure, ...]:
+    name = found.change.argument or "x"
+    return (
+        Cure("compile once for all sizes", f"-    torch.compile({found.traced.name})\n"
+             f"+    torch.compile({found.traced.name}, dynamic=True)"),
+        Cure("say which dimension changes", f"+    torch._dynamo.mark_dynamic({name}, 0)    # before the call"),
+        Cure("pad the batches to a few fixed lengths", "", "equivalent"),
+    )  # fmt: skip

@@ -1,0 +1,159 @@
+"""Steps of thousands of tiny operations, beside steps that compute, wait for data, or belong to a toy."""
+
+from __future__ import annotations
+
+import pytest
+from build import MONO, TRAINER, causes, ordinary_run
+
+from holter.diagnosis.doctor import verdict
+
+FILE = "/home/u/train.py"
+LINE = {"file": FILE, "line": 31, "function": "forward", "code": "h, c = self.cell(x[:, t], (h, c))"}
+
+
+def run_of(step_seconds, data=0.02, batch=32, seconds=60, **look):
+    """Make a run whose steps take so long, with one look into a step where one is described."""
+    record = ordinary_run(steps=False, seconds=seconds)
+    n = max(1, round(1 / step_seconds))
+    for second in range(5, seconds):
+        took = n * step_seconds
+        rest = took * (1 - data)
+        record.steps(second, (second - 4) * n, n, sum=took, data=took * data, forward=rest * 0.5, backward=rest * 0.4,
+                     optimizer=rest * 0.1, batch=batch, epoch=1)  # fmt: skip
+    if look:
+        look = {"nodes": 0, "ops": 0, "lines": [], "kinds": [], **look}
+        record.event("anatomy", 8, pid=TRAINER, step=30, steps=1, watched=1.0, took=1.0, **look)
+    return record.exit(seconds, 0)
+
+
+CELLS = {"nodes": 6000, "elements": 2048, "kinds": [["SigmoidBackward0", 1200]], "lines": [{**LINE, "calls": 800}]}
+
+
+def test_a_loop_over_time_steps_is_named_with_its_line_and_the_fused_layer():
+    """Six thousand nodes at 20 µs each, 800 calls from one line."""
+    told = verdict(run_of(0.12, **CELLS))
+
+    found = told.findings[0]
+    assert (found.cause, found.grade, found.culprit.line) == ("overhead.eager-loop", "established", 31)
+    assert "6,000 small operations" in found.claim
+    assert "nn.LSTM" in found.cures[0].how
+
+
+def test_a_loop_over_samples_is_cured_by_the_whole_batch():
+    """The code on the line is no recurrent cell, so the cure is no recurrent layer."""
+    line = {**LINE, "code": "loss = loss + criterion(model(x[k]), y[k])", "calls": 192}
+    found = verdict(run_of(0.03, nodes=1089, elements=64, lines=[line])).findings[0]
+
+    assert (found.cause, found.grade) == ("overhead.eager-loop", "established")
+    assert "whole batch" in found.cures[0].title
+
+
+def test_run_eagerly_is_named_where_it_is_set():
+    """The source kept in the record says on which line of the `compile` the setting stands."""
+    record = run_of(0.03, ops=280, run_eagerly=True, compiled={**LINE, "line": 3, "code": "model.compile("})
+    record.event("batch", 6, pid=TRAINER, step=1, shapes=[[[32, 16], "float32"]])
+    record.sources = {FILE: ["import keras", "", "model.compile(", "    'adam', 'mse',", "    run_eagerly=True,", ")"]}
+
+    found = verdict(record).findings[0]
+
+    assert (found.cause, found.grade, found.culprit.line) == ("overhead.eager-loop", "established", 5)
+
+
+def test_a_look_that_ended_before_its_step_stands_for_the_rest():
+    """A tenth of the step was watched, in which 500 operations ran."""
+    record = run_of(0.5, ops=500, lines=[{**LINE, "calls": 50, "ops": 480}])
+    record.events = [{**e, "watched": 0.1} if e["k"] == "anatomy" else e for e in record.events]
+
+    found = verdict(record).findings[0]
+
+    assert found.cause == "overhead.eager-loop"
+    assert "5,000 small operations" in found.claim
+
+
+def test_one_sample_at_a_time_is_named_on_the_loader():
+    """Six thousand steps of half a millisecond in each epoch."""
+    record = run_of(0.0005, batch=1, nodes=12, elements=64, lines=[{**LINE, "calls": 3}])
+    record.event("plan", 5, pid=TRAINER, steps_per_epoch=6400, source="loop")
+    record.event("made", 4, pid=TRAINER, what="loader", name="DataLoader", file=FILE, line=12, batch_size=1,
+                 code="loader = DataLoader(data, batch_size=1)", made=1, alive=1)  # fmt: skip
+
+    found = verdict(record).findings[0]
+
+    assert (found.cause, found.grade, found.culprit.line) == ("overhead.small-steps", "supported", 12)
+    assert "6,400" in found.claim
+
+
+def test_an_unrolled_layer_that_takes_long_to_trace_is_named():
+    """Two thousand products for nineteen variables, and twenty seconds before the first step."""
+    record = run_of(0.04)
+    record.event("trace", 5, pid=TRAINER, what="keras", name="train", file=FILE, line=26, count=1, functions=1,
+                 seconds=20.0, step=0, changes=[], graph=14735, products=2004, variables=19)  # fmt: skip
+    record.sources = {FILE: ["import keras", "layer = keras.layers.LSTM(32, unroll=True)"]}
+
+    found = verdict(record).findings[0]
+
+    assert (found.cause, found.culprit.line) == ("overhead.small-steps", 2)
+
+
+@pytest.mark.parametrize(
+    ("step", "look"),
+    [
+        (0.001, {"nodes": 12, "elements": 64, "lines": [{**LINE, "calls": 3}]}),  # a toy
+        (0.05, {"nodes": 500, "elements": 30000, "lines": [{**LINE, "calls": 24}]}),  # a small transformer
+        (0.02, {"ops": 240, "lines": [{**LINE, "calls": 2, "ops": 220}]}),  # a short tape without a tf.function
+        (3.0, {"nodes": 4000, "elements": 4_000_000, "lines": [{**LINE, "calls": 96}]}),  # deep, and computing
+        (3.0, {"nodes": 4000, "elements": 4000, "lines": [{**LINE, "calls": 96}]}),  # each takes long: it computes
+        (0.2, {"ops": 280, "run_eagerly": True}),  # eager, but each operation computes
+    ],
+)
+def test_steps_that_are_small_or_compute_are_left_alone(step, look):
+    """Toys are healthy, and large operations take long because they compute."""
+    assert verdict(run_of(step, **look)).healthy
+
+
+def test_steps_that_wait_for_data_are_another_illness():
+    """Where most of the step is waiting, its operations are not what is slow."""
+    assert "overhead" not in " ".join(causes(verdict(run_of(0.12, data=0.7, **CELLS))))
+
+
+def test_a_few_seconds_of_such_steps_are_not_worth_a_word():
+    """A loop that is over before anybody has waited for it."""
+    assert verdict(run_of(0.12, seconds=12, **CELLS)).healthy
+
+
+def test_a_large_batch_of_one_is_left_alone():
+    """A model whose one sample fills the machine trains with a batch of one for good reason."""
+    record = run_of(0.4, batch=1, nodes=900, elements=2_000_000, lines=[{**LINE, "calls": 12}])
+    record.event("plan", 5, pid=TRAINER, steps_per_epoch=6400, source="loop")
+
+    assert verdict(record).healthy
+
+
+def test_a_gpu_that_is_busy_is_not_waiting_for_python():
+    """Whatever the number of operations, a device at 95 % has its hands full."""
+    record = run_of(0.12, **CELLS)
+    for second in range(10, 50):
+        record.sample(second, nvidia={"list": [{"index": 0, "total": 8e10, "used": 1e10, "tree": 1e10, "util": 95}]})
+
+    assert verdict(record).healthy
+
+
+def test_a_gpu_at_rest_is_evidence():
+    """The same steps with a device that is mostly idle."""
+    record = run_of(0.12, **CELLS)
+    for second in range(10, 50):
+        record.sample(second, nvidia={"list": [{"index": 0, "total": 8e10, "used": 1e10, "tree": 1e10, "util": 12}]})
+
+    found = verdict(record).findings[0]
+
+    assert found.cause == "overhead.eager-loop"
+    assert any(one.what == "GPU" and "12 %" in one.value for one in found.evidence)
+
+
+def test_on_a_mac_the_same_events_say_the_same():
+    """Metal's many small kernels are read from the guest's events alone."""
+    record = run_of(0.12, **CELLS)
+    record.meta["platform"] = "Darwin"
+    record.timeline = [line for line in record.timeline if line["k"] == "steps" or line["m"] < MONO]
+
+    assert causes(verdict(record)) == ["overhead.eager-loop"]

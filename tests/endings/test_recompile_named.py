@@ -1,0 +1,122 @@
+"""Real runs that trace, compile or loop themselves to a crawl, each named with its line, and one that only warms up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.endings.ward import Case, as_text
+
+TENSORFLOW = """
+import time
+import keras
+import tensorflow as tf
+
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
+optimizer = keras.optimizers.Adam(0.01)
+optimizer.build(model.trainable_variables)
+
+
+@tf.function
+def train_step(x, y, rate):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(x, training=True) - y) ** 2) * rate
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    return loss
+
+
+x, y = tf.random.normal((32, 8)), tf.random.normal((32, 1))
+began, step = time.monotonic(), 0
+"""
+
+BY_NUMBER = (
+    TENSORFLOW
+    + """
+while time.monotonic() - began < 12 or step < 30:
+    train_step(x, y, 1.0 / (1 + step))  # the line
+    step += 1
+"""
+)
+
+WARM_UP = (
+    TENSORFLOW
+    + """
+rate = tf.constant(1.0)
+while time.monotonic() - began < 12 or step < 30:
+    n = (32, 32, 32, 16, 7)[step % 5]
+    train_step(x[:n], y[:n], rate)
+    step += 1
+"""
+)
+
+MADE_ANEW = """
+import time
+import torch
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+began, step = time.monotonic(), 0
+while time.monotonic() - began < 10 or step < 30:
+    x = torch.randn(32, 8)
+    traced = torch.jit.trace(model, x)  # the line
+    loss = traced(x).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    step += 1
+"""
+
+CELLS = """
+import time
+import torch
+
+torch.set_num_threads(1)
+cell, head = torch.nn.LSTMCell(8, 16), torch.nn.Linear(16, 1)
+optimizer = torch.optim.Adam([*cell.parameters(), *head.parameters()], lr=0.01)
+began, step = time.monotonic(), 0
+while time.monotonic() - began < 16 or step < 20:
+    x = torch.randn(16, 150, 8)
+    h, c = torch.zeros(16, 16), torch.zeros(16, 16)
+    for t in range(150):
+        h, c = cell(x[:, t], (h, c))  # the line
+    loss = head(h).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    step += 1
+"""
+
+
+@pytest.mark.tensorflow
+def test_a_number_that_changes_is_named_and_a_warm_up_is_not(case: Callable[..., Case]) -> None:
+    """The same step, once with a Python number and once with three batch sizes."""
+    pytest.importorskip("tensorflow")
+    sick, well = case(BY_NUMBER).start(), case(WARM_UP).start()
+    sick.finish()
+    well.finish()
+
+    found = sick.first()
+    assert (found["cause"], found["grade"]) == ("recompile.scalar", "established"), as_text(sick)
+    assert found["culprit"]["line"] == sick.line("# the line")
+    assert "rate" in found["claim"]
+    told = [one["cause"] for one in well.verdict()["findings"]]
+    assert not [cause for cause in told if cause.startswith(("recompile", "overhead"))], as_text(well)
+
+
+@pytest.mark.torch
+def test_tracing_in_the_loop_and_a_loop_of_cells_are_named(case: Callable[..., Case]) -> None:
+    """Each on the line that has to change."""
+    pytest.importorskip("torch")
+    anew, cells = case(MADE_ANEW).start(), case(CELLS).start()
+    anew.finish()
+    cells.finish()
+
+    made = [one for one in anew.verdict()["findings"] if one["cause"] == "recompile.closure"]
+    looped = [one for one in cells.verdict()["findings"] if one["cause"] == "overhead.eager-loop"]
+    assert made, as_text(anew)
+    assert made[0]["culprit"]["line"] == anew.line("# the line")
+    assert looped, as_text(cells)
+    assert looped[0]["culprit"]["line"] == cells.line("# the line")
