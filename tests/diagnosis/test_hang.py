@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from build import TRAINER, WORKER, causes, ordinary_run
+from build import TRAINER, WORKER, causes, exception, ordinary_run
 
 from holter.diagnosis.doctor import verdict
 from holter.diagnosis.ending import ending_of
@@ -48,6 +48,17 @@ def test_stopped_by_holter_is_hung_with_line_and_threshold():
 def test_user_who_gives_up_on_a_stalled_run_ends_a_hang(signal):
     """Ctrl-C or kill on a run that is stalled does not make it an interruption."""
     assert ending_of(stalled().exit(90, None, signal)).kind == "hung"
+
+
+def test_a_run_that_stirs_as_it_is_interrupted_still_hung():
+    """Ctrl-C wakes the thread that waited, and it says so; that is no sign of life."""
+    record = stalled().event("signal", 89, signal="SIGINT", action="passed on")
+    exception(record, 89.1, "KeyboardInterrupt", "").event("stall-over", 89.5, pid=TRAINER, lasted=30)
+
+    told = verdict(record.exit(90, 130, "SIGINT"))
+
+    assert told.ending.kind == "hung"
+    assert causes(told)[0].startswith("hang")
 
 
 def test_live_stalled_run_hangs():
@@ -275,3 +286,210 @@ def test_rank_that_never_came_is_named():
 
     assert (told.cause, told.culprit.line) == ("hang.collective", 30)
     assert "rank 0 never came: it stands at train.py:41" in told.claim
+
+
+def thread(name, *frames, main=False):
+    return {"name": name, "main": main, "frames": list(frames)}
+
+
+def at(line, function="<module>"):
+    return frame("/home/u/train.py", function, line, user=True, code="")
+
+
+def hung_in(script, line, *threads, code=""):
+    """A run that stands on a line of a script, with the frames of all its threads."""
+    record = stalled(line=line, code=code, syscall="futex")
+    record.sources["/home/u/train.py"] = script.strip().splitlines()
+    record.event("stacks", 77, pid=TRAINER, role="trainer", reason="stall", round=2, threads=list(threads))
+    return verdict(stopped(record)).findings[0]
+
+
+def test_the_same_thread_took_the_lock():
+    """A lock that is taken twice by one thread: both lines are told."""
+    script = """
+def log(text):
+    with lock:
+        print(text)
+
+with lock:
+    log("best so far")
+"""
+    told = hung_in(script, 2, thread("MainThread", at(2, "log"), at(6), main=True), code="with lock:")
+
+    assert (told.cause, told.grade, told.culprit.line) == ("hang.deadlock", "established", 2)
+    assert "the same thread has held it since train.py:5" in told.claim
+    assert "RLock" in told.cures[0].title
+
+
+def test_two_locks_in_opposite_order():
+    """Each thread holds what the other waits for: all four lines are told."""
+    script = """
+def writer():
+    with first:
+        with second:
+            pass
+
+with second:
+    with first:
+        pass
+"""
+    main, writer = thread("MainThread", at(7), main=True), thread("Thread-1", at(3, "writer"))
+
+    told = hung_in(script, 7, writer, main, code="with first:")
+
+    assert "Thread-1 has held it since train.py:2" in told.claim
+    assert "for `second`, which this thread holds since train.py:6" in told.claim
+    assert "same order" in told.cures[0].title
+
+
+def test_a_lock_that_was_let_go_is_held_by_nobody():
+    """A `with` that is over, and another lock, are not the holder."""
+    script = """
+with lock:
+    prepare()
+with other:
+    pass
+lock.acquire()
+"""
+    told = hung_in(script, 5, thread("MainThread", at(5), main=True), code="lock.acquire()")
+
+    assert "held" not in told.claim
+
+
+QUEUE = """
+def produce(q):
+    for sample in samples:
+        q.put(load(sample))
+
+Thread(target=produce, args=(q,)).start()
+while True:
+    batch = q.get()
+"""
+WAITS = [frame(LIB + "threading.py", "wait"), frame(LIB + "queue.py", "get")]
+
+
+def test_a_queue_whose_producer_is_gone():
+    """Nobody is left to fill it, and how the producer ended is told where it was printed."""
+    record = stalled([*WAITS, at(7)], line=7, code="batch = q.get()")
+    record.sources["/home/u/train.py"] = QUEUE.strip().splitlines()
+    record.output = (
+        "Exception in thread Thread-1 (produce):\nTraceback (most recent call last):\n"
+        '  File "/home/u/train.py", line 3, in produce\n    q.put(load(sample))\nOSError: truncated file\n'
+    )
+
+    told = verdict(stopped(record)).findings[0]
+
+    assert (told.cause, told.culprit.line) == ("hang.deadlock", 7)
+    assert "filled only at train.py:3, in produce(), and no thread is in it any more" in told.claim
+    assert "OSError at train.py:3" in told.claim
+
+
+def test_a_queue_whose_producer_is_there():
+    """The producer's own line is where to look."""
+    main, other = thread("MainThread", *WAITS, at(7), main=True), thread("Thread-1", at(3, "produce"))
+
+    told = hung_in(QUEUE, 7, other, main, code="batch = q.get()")
+
+    assert "`q` is filled by Thread-1, which stands at train.py:3" in told.claim
+
+
+def test_an_event_that_nothing_sets():
+    """A wait that no line of the script can end."""
+    wait = frame(LIB + "threading.py", "wait")
+
+    told = hung_in(
+        "ready = Event()\nready.wait()", 2, thread("MainThread", wait, at(2), main=True), code="ready.wait()"
+    )
+
+    assert "nothing in train.py sets or notifies `ready`" in told.claim
+
+
+def test_a_child_that_holds_a_forked_lock():
+    """A join for a child says where the child stands."""
+    join = frame(LIB + "multiprocessing/popen_fork.py", "wait")
+    record = stalled([join, frame(LIB + "multiprocessing/process.py", "join"), USER, MODULE], code="p.join()")
+    child = [frame("/home/u/train.py", "child", 15, user=True, code="with lock:"), frame(LIB + "process.py", "run")]
+    record.event("stacks", 77, pid=30, role="child", reason="stall", threads=[thread("MainThread", *child, main=True)])
+
+    told = verdict(stopped(record)).findings[0]
+
+    assert (told.cause, told.culprit.line) == ("hang.deadlock", 41)
+    assert "child process (pid 30), which stands at train.py:15 (with lock:)" in told.claim
+    assert "spawn" in told.cures[0].title
+
+
+def test_a_pool_that_lost_a_worker():
+    """The task went with the worker that died."""
+    pool = LIB + "multiprocessing/pool.py"
+    inside = [frame(LIB + "threading.py", "wait"), frame(pool, "wait"), frame(pool, "get"), frame(pool, "map")]
+    record = stalled([*inside, USER, MODULE]).event("process-gone", 60, pid=31, role="", lived=2.0)
+
+    told = verdict(stopped(record)).findings[0]
+
+    assert told.cause == "hang.deadlock"
+    assert "died (pid 31)" in told.claim
+    assert "ProcessPoolExecutor" in told.cures[0].title
+
+
+C10D = LIB + "site-packages/torch/distributed/distributed_c10d.py"
+RANKS = """
+for batch in batches:
+    train(batch)
+if rank == 0:
+    dist.barrier()
+"""
+
+
+def two_ranks(first, second):
+    """Two ranks, each with the frames that it stands in."""
+    record = stalled(first, line=first[-1]["line"])
+    record.sources["/home/u/train.py"] = RANKS.strip().splitlines()
+    for pid, rank in ((TRAINER, "0"), (11, "1")):
+        record.event("guest", 0.6, pid=pid, role="trainer", rank=rank)
+    record.event("stacks", 77, pid=11, role="trainer", reason="stall", threads=[thread("main", *second, main=True)])
+    return record
+
+
+def test_ranks_in_different_collectives():
+    """Both wait, in different calls: the one that only rank 0 makes is the line."""
+    record = two_ranks([frame("libtorch.so", "c10d::Reducer::finalize"), at(2)], [frame(C10D, "barrier"), at(4)])
+
+    told = verdict(stopped(record)).findings[0]
+
+    assert (told.cause, told.culprit.line) == ("hang.collective", 4)
+    assert "rank 1 waits in barrier() at train.py:4" in told.claim
+    assert "outside of the `if`" in told.cures[0].title
+
+
+@pytest.mark.parametrize("message", ["Connection closed by peer [127.0.0.1]:5", "Timed out waiting 1800000ms for recv"])
+def test_a_rank_that_gave_up_waiting(message):
+    """The error is raised on the rank that waited; the one that left early is named."""
+    record = ordinary_run().steps(55, 499, pid=11)
+    for pid, rank in ((TRAINER, "0"), (11, "1")):
+        record.event("guest", 0.6, pid=pid, role="trainer", rank=rank)
+    exception(record, 58, "RuntimeError", f"[gloo/transport/tcp/pair.cc:553] {message}", pid=TRAINER)
+    record.event("process-gone", 59, pid=11, role="trainer", lived=50.0).exit(62, 1)
+
+    told = verdict(record)
+
+    assert causes(told) == ["hang.collective"]
+    assert "rank 1 had left after 499 steps" in told.findings[0].claim
+    assert told.ending.kind == "exception"
+
+
+def test_a_connection_that_broke_in_one_process_is_its_own():
+    """Without other ranks it is an ordinary error."""
+    record = exception(ordinary_run(), 58, "ConnectionError", "Connection closed by peer").exit(60, 1)
+
+    assert causes(verdict(record)) == ["user-error"]
+
+
+def test_a_rank_that_raised_first_is_the_cause():
+    """Its error is the root; that the others lost their connection follows from it."""
+    record = ordinary_run()
+    for pid, rank in ((TRAINER, "0"), (11, "1")):
+        record.event("guest", 0.6, pid=pid, role="trainer", rank=rank)
+    exception(record, 57, "ValueError", "bad sample", pid=11)
+    exception(record, 58, "RuntimeError", "[gloo/transport/tcp/pair.cc:553] Connection closed by peer", pid=TRAINER)
+
+    assert causes(verdict(record.exit(60, 1))) == ["user-error"]

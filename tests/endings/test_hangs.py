@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -68,6 +69,28 @@ SCRIPTS = {
             time.sleep(1)
             with first:  # here
                 pass
+        """,
+    "producer-that-died": """
+        import queue
+        import threading
+        batches = queue.Queue(maxsize=4)
+        def produce():
+            raise ValueError("bad sample")  # there
+            batches.put(1)  # filled
+        threading.Thread(target=produce, daemon=True).start()
+        batches.get()  # here
+        """,
+    "forked-lock": """
+        import multiprocessing
+        import threading
+        lock = threading.Lock()
+        def child():
+            with lock:  # there
+                pass
+        with lock:
+            one = multiprocessing.get_context("fork").Process(target=child)
+            one.start()
+            one.join()  # here
         """,
     "polling": """
         import os
@@ -210,6 +233,29 @@ def test_the_other_thread_of_a_deadlock_is_named(hung: dict[str, Case]) -> None:
     assert f"train.py:{case.line('# there')}" in case.first()["claim"]
 
 
+def test_both_lines_of_a_lock_that_was_taken_twice_are_named(hung: dict[str, Case]) -> None:
+    """The line that waits is the culprit; the one that took the lock is in the claim."""
+    case = hung["lock-twice"]
+    took = case.line("best so far") - 1
+
+    assert f"the same thread has held it since train.py:{took}" in case.first()["claim"], as_text(case)
+
+
+def test_the_producer_that_died_is_named(hung: dict[str, Case]) -> None:
+    """A queue that stays empty: who should have filled it, and how that one ended."""
+    case = hung["producer-that-died"]
+
+    assert f"filled only at train.py:{case.line('# filled')}" in case.first()["claim"], as_text(case)
+    assert f"ValueError at train.py:{case.line('# there')}" in case.first()["claim"]
+
+
+def test_the_line_of_a_forked_child_is_named(hung: dict[str, Case]) -> None:
+    """A child that was forked with a held lock is looked at too."""
+    case = hung["forked-lock"]
+
+    assert f"stands at train.py:{case.line('# there')}" in case.first()["claim"], as_text(case)
+
+
 def test_the_rank_that_never_came_is_named(hung: dict[str, Case]) -> None:
     """The ranks that wait are the victims; the verdict says where the missing one stands."""
     case = hung["missing-rank"]
@@ -233,3 +279,16 @@ def test_a_live_hung_run_says_so(hung: dict[str, Case], wait_for: Callable[..., 
     assert told["findings"][0]["culprit"]["line"] == one.line("# here")
     assert one.process is not None
     assert one.process.poll() is None
+
+
+def test_a_hung_run_that_is_interrupted_is_still_a_hang(hung: dict[str, Case], wait_for: Callable[..., object]) -> None:
+    """Ctrl-C on a run that hangs: that it hung stands first, with its line."""
+    one = hung["live"]
+    wait_for(lambda: one.holter.events("stall"), "the stall", 60)
+    assert one.process is not None
+    one.process.send_signal(signal.SIGINT)
+    one.finish(60)
+
+    assert one.kind() == "hung"
+    assert one.first()["cause"] == "hang.deadlock", as_text(one)
+    assert one.first()["culprit"]["line"] == one.line("# here")

@@ -214,7 +214,8 @@ def test_a_real_kill_is_counted():
     process = None
     try:
         (upper / "memory.limit_in_bytes").write_text("40000000")
-        if (upper / "memory.memsw.limit_in_bytes").exists():  # swap would only delay it
+        swaps = len(Path("/proc/swaps").read_text().splitlines()) > 1
+        if swaps:  # it would only delay the kill
             (upper / "memory.memsw.limit_in_bytes").write_text("40000000")
         code = "input(); x = b'x' * 100_000_000"
         process = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE)
@@ -231,7 +232,8 @@ def test_a_real_kill_is_counted():
         assert f"/{upper.name}/run" == before["path"]
         assert 39e6 < before["limit"] <= 40e6
         assert (before["oom_kill"], after["oom_kill"]) == (0, 1)
-        assert after["at_limit"] > before["at_limit"]
+        # Of a limit of memory and swap together the kernel counts no hits.
+        assert swaps or after["at_limit"] > before["at_limit"]
         assert after["peak"] > 35e6
     finally:
         if process is not None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from holter.diagnosis.evidence import last_processes, roles
+from holter.diagnosis.evidence import last_processes
 from holter.diagnosis.examined import once
 from holter.diagnosis.exits import exit_of
-from holter.diagnosis.fields import flag, number, text, whole
+from holter.diagnosis.fields import flag, moment, number, text, whole
 from holter.diagnosis.frames import Frame
+from holter.diagnosis.lock_holder import holder_of
+from holter.diagnosis.paging import paged_during
+from holter.diagnosis.ranks import at_fault, disagreement, ranks_of, steps_evidence
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.stalls import Stack, open_stall, stacks_of, stall_line, stalled_for, threshold
 from holter.diagnosis.waits import Wait, in_collective, in_framework, kind_of_wait, target_of
@@ -51,13 +54,18 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
     if ending.kind != "hung":
         return None
     stall = open_stall(record) or (record.events_of("stall") or [{}])[-1]
+    since = number(stall, "since")
+    if since is not None and paged_during(record, since, moment(stall)):
+        return None  # it moves, from page to page: that is `thrash`, not a hang
     stacks = stacks_of(record, ("stall", "attach"))
     mine = next((stack for stack in stacks if stack.pid == whole(stall, "pid")), None)
     line = stall_line(record, stall)
     # The wait is what lies inside the user's own innermost line; what is around it is not the cause.
     inside = _inside(mine)
-    waiting = None if in_collective(inside) else _rank_in_collective(record, stacks, mine)
-    if waiting is not None:
+    ranks = ranks_of(record, stacks)
+    odd = at_fault(record, ranks) if len(ranks) > 1 else None
+    waiting = next((stack for stack in stacks if odd is not None and stack.pid == odd.pid), None)
+    if waiting is not None and in_collective(_inside(waiting)):
         # The rank that was seen first to stand still may be the one that the others wait for.
         mine, inside, line = waiting, _inside(waiting), next(iter(waiting.user_frames), line)
     wait = kind_of_wait(record, stall, inside, line.code if line is not None else "", stacks)
@@ -68,12 +76,21 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
         fed = f"waits for its data, while the thread that makes them stands at {at.short}{_code(at)}"
         worker = Stack(mine.pid if mine else None, "worker", (at,))
         wait, words, others = Wait("worker", "supported", fed, "", worker), fed, ()
+    holder = holder_of(record, mine.pid if mine else None, line) if wait.detail == "deadlock" else None
     if wait.detail == "collective":
-        words += _who_is_missing(record, stacks, mine)
+        words += disagreement(ranks)
+    elif holder is not None:
+        # Who holds it proves the wait as well as frames do, where the process was seen to stand still.
+        stands = (
+            flag(stall, "same_place") and number(stall, "cpu") is not None and number(record.meta, "attached") is None
+        )
+        wait = replace(wait, grade="established" if holder.sure and stands else wait.grade, cure=holder.cure)
+        words, others = words + holder.words, ()
     elif others:
         name, at = others[0]
         words += f", while {f'thread {name}' if name else 'another thread'} stands at {at.short}{_code(at)}"
-    proof = _proof(record, stall, mine)
+    proof = (*(holder.evidence if holder is not None else ()), *_proof(record, stall, mine))
+    proof += steps_evidence(ranks) if wait.detail == "collective" else ()
     return Blocked(wait.detail, wait.grade, words, line, proof, wait.cure, wait.worker, others)
 
 
@@ -92,28 +109,6 @@ def _inside(stack: Stack | None) -> tuple[Frame, ...]:
 def _other_waits(mine: Stack | None) -> tuple[tuple[str, Frame], ...]:
     """Give the process's other threads that stand in code of the user's: one of them may hold what is waited for."""
     return mine.others[:3] if mine is not None else ()
-
-
-def _trainers(record: RecordLike, stacks: list[Stack], but: Stack | None) -> list[Stack]:
-    part = roles(record)
-    return [s for s in stacks if s is not but and (s.role or part.get(s.pid or 0)) == "trainer"]
-
-
-def _rank_in_collective(record: RecordLike, stacks: list[Stack], mine: Stack | None) -> Stack | None:
-    return next((stack for stack in _trainers(record, stacks, mine) if in_collective(_inside(stack))), None)
-
-
-def _who_is_missing(record: RecordLike, stacks: list[Stack], mine: Stack | None) -> str:
-    """Say where the ranks stand that are not in the collective."""
-    said = ((whole(event, "pid"), event.get("rank")) for event in record.events_of("guest"))
-    ranks = {pid: rank for pid, rank in said if isinstance(rank, (int, str))}
-    for stack in _trainers(record, stacks, mine):
-        if in_collective(_inside(stack)) or not stack.user_frames:
-            continue
-        at, rank = stack.user_frames[0], ranks.get(stack.pid)
-        who = f"rank {rank}" if rank is not None else f"pid {stack.pid}"
-        return f"; {who} never came: it stands at {at.short}{_code(at)}"
-    return ""
 
 
 def _proof(record: RecordLike, stall: dict[str, Any], mine: Stack | None) -> tuple[Evidence, ...]:

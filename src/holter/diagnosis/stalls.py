@@ -13,6 +13,7 @@ from holter.units import duration
 
 # Code longer than this stands on its own line of a verdict, not within a sentence.
 _SHORT_CODE = 40
+_ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,16 @@ def open_stall(record: RecordLike) -> dict[str, Any] | None:
         pid, m = whole(stall, "pid"), moment(stall)
         over = (event for event in record.events_of("stall-over") if whole(event, "pid") in (pid, None))
         moved = (line for line in record.lines("steps") if whole(line, "pid") == pid)
-        if not any(moment(line) > m for line in (*over, *moved)):
+        if not any(m < moment(line) < _asked_to_end(record, m) for line in (*over, *moved)):
             return stall
     return None
+
+
+def _asked_to_end(record: RecordLike, after: float) -> float:
+    """Give when somebody gave up on it: that the process stirs as it is ended is no sign of life."""
+    asked = [moment(e) for e in record.events_of("signal") if text(e, "signal") in _ENDS]
+    asked += [moment(e) for e in record.events_of("exception") if text(e, "type") == "KeyboardInterrupt"]
+    return min((m for m in asked if m > after), default=float("inf"))
 
 
 def stalled_for(record: RecordLike, stall: dict[str, Any], end: float | None) -> float | None:

@@ -18,7 +18,9 @@ _COLLECTIVE = re.compile(
     r"torch/distributed/(?!elastic|launcher|run)|horovod/|mpi4py|deepspeed/comm|gloo|nccl|c10d", re.I
 )
 _LOADER = ("_try_get_data", "_get_data", "_next_data")
-_DEVICE_CALL = re.compile(r"[Ss]ynchronize|waitUntilCompleted|cuMemcpy|cudaMemcpy|_local_scalar_dense")
+_DEVICE_CALL = re.compile(
+    r"[Ss]ynchronize|waitUntilCompleted|commitAndWait|MTLCommandBuffer|cuMemcpy|cudaMemcpy|_local_scalar_dense"
+)
 _DEVICE_CODE = re.compile(r"\.item\(\)|\.cpu\(\)|\.tolist\(\)|\.numpy\(\)|synchronize\(")
 _LOCKS = frozenset(
     {"acquire", "wait", "join", "get", "put", "_wait_for_tstate_lock", "wait_for", "result", "__enter__"}
@@ -40,6 +42,8 @@ _IO_CALLS = frozenset(
 )  # fmt: skip
 _CHILD_CALLS = ("wait4", "waitid")
 _CHILD_FILE = re.compile(r"(?:^|/)subprocess\.py$|/multiprocessing/(?:popen_\w+|process)\.py$")
+_PIPE = re.compile(r"/multiprocessing/connection\.py$")
+_POOL = re.compile(r"/multiprocessing/pool\.py$")
 _SLEEP_CALLS = ("clock_nanosleep", "nanosleep")
 _FEEDS_ITSELF = re.compile(r"/(?:keras|tensorflow)/")
 _LOOP_FILE = re.compile(r"/asyncio/")
@@ -67,7 +71,7 @@ def kind_of_wait(
     watched = number(record.meta, "attached") is None
     sure: Grade = "established" if idle and watched and flag(stall, "same_place") else "supported"
     if in_collective(inside):
-        return Wait("collective", sure, f"waits for the other ranks in {_collective(inside)}")
+        return Wait("collective", sure, f"waits for the other ranks in {collective_name(inside)}")
     if any(frame.name in _LOADER or "data/dataloader" in _slashed(frame) for frame in inside):
         return _worker(record, stall, stacks, sure)
     if any(_DEVICE_CALL.search(frame.function) for frame in inside):
@@ -76,11 +80,15 @@ def kind_of_wait(
         on = target_of(stall)
         return Wait("io", sure, f"sleeps in the kernel without waking (state D{on}), as for a disk or a network mount")
     if any(_CHILD_FILE.search(_slashed(frame)) for frame in inside) or text(stall, "syscall") in _CHILD_CALLS:
-        return _child(record, stall, sure)
+        return _child(record, stall, stacks, sure)
     if any(_LOOP_FILE.search(_slashed(frame)) for frame in inside):
         return Wait("deadlock", sure, "waits in its event loop (asyncio), where nothing becomes ready")
     if any(_IO_FILE.search(_slashed(frame)) for frame in inside):
         return Wait("io", sure, f"waits for data in {_call(inside, _IO_FILE)}{target_of(stall)}")
+    if any(_PIPE.search(_slashed(frame)) for frame in inside) and idle:
+        return _message(stacks, sure)
+    if any(_POOL.search(_slashed(frame)) for frame in inside) and idle:
+        return _pool(record, stall, sure)
     locks = [frame for frame in inside if frame.name in _LOCKS and _LOCK_FILE.search(_slashed(frame))]
     if locks and idle:
         return Wait("deadlock", sure, f"waits in {locks[-1].name}() of {_module(locks[-1])} and nothing comes")
@@ -133,9 +141,16 @@ def _what_lock(code: str) -> str:
     return "a lock that is not released"
 
 
-def _child(record: RecordLike, stall: dict[str, Any], sure: Grade) -> Wait:
+def _child(record: RecordLike, stall: dict[str, Any], stacks: list[Stack], sure: Grade) -> Wait:
     pid = whole(stall, "pid")
     mine = [row for row in last_processes(record) if whole(row, "ppid") == pid]
+    seen = next((stack for stack in stacks if stack.role == "child" and _at(stack) is not None), None)
+    at = _at(seen) if seen is not None else None
+    if seen is not None and at is not None:
+        code = f" ({at.code[:60]})" if at.code else ""
+        stands = f"stands at {at.short}{code}" if at.user else "waits until what it put into a queue has been taken"
+        words = f"waits for its child process (pid {seen.pid}), which {stands}"
+        return Wait("deadlock", sure, words, _cure_of_child(at))
     if len(mine) != 1:
         several = f"one of its {len(mine)} child processes, which does" if mine else "a child process that does"
         return Wait("deadlock", sure, f"waits for {several} not end", "give the wait a timeout")
@@ -143,6 +158,53 @@ def _child(record: RecordLike, stall: dict[str, Any], sure: Grade) -> Wait:
     name = text(mine[0], "name") or "a child process"
     words = f"waits for its child process {name} (pid {child}), which does not end"
     return Wait("deadlock", sure, words, f"see what it does (holter attach {child}); give the wait a timeout")
+
+
+def _message(stacks: list[Stack], sure: Grade) -> Wait:
+    """Tell a wait for a message from another process of the run, and where that one stands."""
+    words = "waits for a message from another process of the run (multiprocessing), and none comes"
+    for stack in stacks:
+        at = _at(stack) if stack.role == "child" else None
+        if at is not None:
+            code = f" ({at.code[:60]})" if at.code else ""
+            words += f"; its child (pid {stack.pid}) stands at {at.short}{code}"
+            return Wait("deadlock", sure, words, f"see why the child does not send from {at.short}")
+    return Wait("deadlock", sure, words, "see that the other side sends, and that it is still there")
+
+
+def _pool(record: RecordLike, stall: dict[str, Any], sure: Grade) -> Wait:
+    """Tell a wait for a pool of processes; one that died has taken its task with it."""
+    since, m = number(stall, "since") or 0.0, moment(stall)
+    gone = [
+        event
+        for event in record.events_of("process-gone")
+        if since - 5 <= moment(event) <= m and text(event, "role") in ("", "child")
+    ]
+    if not gone:
+        return Wait("deadlock", sure, "waits for a pool of processes (multiprocessing.Pool), and no result comes")
+    words = f"waits for a pool of processes, of which one died (pid {whole(gone[0], 'pid')}) and took its task with it"
+    cure = "use concurrent.futures.ProcessPoolExecutor: it raises BrokenProcessPool where Pool waits for ever"
+    return Wait("deadlock", sure, words, cure)
+
+
+def _at(stack: Stack) -> Frame | None:
+    """Give the line of its own that a child stands on; what it was forked from is around it, not inside."""
+    for frame in stack.frames:
+        if "/multiprocessing/process.py" in _slashed(frame) and frame.name in ("run", "_bootstrap"):
+            # It has come back from its own function, and flushes what it has put into queues that nobody reads.
+            joins = next((f for f in stack.frames if f.name in ("_finalize_join", "_exit_function")), None)
+            return joins
+        if frame.user:
+            return frame
+    return None
+
+
+def _cure_of_child(at: Frame) -> str:
+    if at.name in ("_finalize_join", "_exit_function"):
+        return "take everything out of the queue before the join: a child ends only when what it put has been taken"
+    if _LOCK_CODE.search(at.code):
+        return "start children with spawn, or before threads take locks: a fork copies a lock that is held for ever"
+    return "see why the child does not go on from that line; give the wait a timeout"
 
 
 def target_of(stall: dict[str, Any]) -> str:
@@ -202,7 +264,8 @@ def _call(inside: tuple[Frame, ...], wanted: re.Pattern[str]) -> str:
     return f"{outer[-1].name}()"
 
 
-def _collective(inside: tuple[Frame, ...]) -> str:
+def collective_name(inside: tuple[Frame, ...]) -> str:
+    """Name the collective call that frames stand in."""
     met = [frame for frame in inside if _COLLECTIVE.search(_slashed(frame))]
     named = [frame for frame in met if frame.file.endswith(".py") and frame.name != "wrapper"]
     if named:

@@ -1,16 +1,18 @@
 """A device whose queue does not come back.
 
-What it sees: a hung run that waits in a synchronise, or in reading a result back (.item(), .cpu()).
+What it sees: a hung run that waits in a synchronise, in a Metal command buffer, or in reading a result back (.item(),
+.cpu()).
 Why it matters: the call that waits is not the one that failed: the kernel before it, or the device itself, is.
 May be confused with: one very long kernel, with the device busy; a collective, which waits in the device as well.
 How sure: established when the frames are a synchronise and nothing moves; a hypothesis from the code on the line.
-Cure: run with CUDA_LAUNCH_BLOCKING=1 to see the kernel; check the driver's log.
+Cure: run with CUDA_LAUNCH_BLOCKING=1 to see the kernel; check the driver's log; on Metal, leave it more memory.
 """
 
 from __future__ import annotations
 
 from holter.diagnosis.blocking import blocked_in
 from holter.diagnosis.rule import RecordLike
+from holter.diagnosis.unified import on_apple, pressure_evidence
 from holter.finding import Cure, Ending, Finding
 
 CAUSE = "hang.device"
@@ -21,6 +23,13 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = blocked_in(record, ending)
     if found is None or found.detail != "device":
         return None
+    if on_apple(record):
+        metal = Cure(
+            "torch.mps.synchronize() after each part of the step, for one run: the one that waits is the cause"
+        )
+        room = Cure("a smaller batch: Metal waits for memory that the system can't give", "", "equivalent")
+        evidence = (*found.evidence, *pressure_evidence(record))
+        return Finding(CAUSE, found.grade, found.claim, evidence, found.culprit, (metal, room))
     cures = (
         Cure("run once with CUDA_LAUNCH_BLOCKING=1: the line that then waits is the cause", "", "exact"),
         Cure("see the driver's log (dmesg, nvidia-smi -q) for Xid errors", "", "exact"),

@@ -18,6 +18,7 @@ from holter.diagnosis.script import culprit_at, settings_of
 from holter.finding import Culprit, Cure, Ending, Finding
 
 CAUSE = "oversize.batch"
+YIELDS_TO = ("fragmentation", "leak")
 
 _TRAINER_RUNS = re.compile(r"\.(?:fit|train)\(")
 _NOT_TRAINING = re.compile(r"eval|val|test|predict", re.IGNORECASE)
