@@ -12,6 +12,7 @@ from holter.diagnosis.script import (
     handler_around,
     loop_around,
     settings_of,
+    turn_of_loop,
 )
 
 TEXT = """\
@@ -106,3 +107,17 @@ def test_the_except_that_keeps_an_error_to_itself_is_found():
     ]
 
     assert [handler_around(script, line) for line in (2, 4, 6, 9)] == [3, None, None, None]
+
+
+def test_the_line_in_a_loop_that_a_line_runs_for_is_found():
+    script = [
+        "def build():",
+        "    return Net()",
+        "def fold():",
+        "    net = build()",
+        "for k in range(5):",
+        "    fold()",
+    ]
+
+    assert [turn_of_loop(script, line) for line in (2, 4, 6)] == [6, 6, 6]
+    assert turn_of_loop(script[:4], 2) == 2

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from holter.commands._tell import tell_on_stderr
 from holter.errors import UsageError
+
+if TYPE_CHECKING:
+    from holter.recorder.foreseeing import Foresee
 
 
 @click.command(
@@ -46,5 +50,19 @@ def command(name: str | None, on_hang: str, quiet: bool, words: tuple[str, ...])
 
         show_on_stderr(folder)
 
-    launch = Launch(list(words), name=name, on_hang=on_hang, tell=quietly if quiet else tell_on_stderr)
+    def foresight() -> Foresee:
+        from holter.diagnosis.foresight import Foresight  # while the command starts: it must not delay it
+
+        return Foresight(_lines_of).observe
+
+    tell = quietly if quiet else tell_on_stderr
+    launch = Launch(list(words), name=name, on_hang=on_hang, tell=tell, foresight=foresight)
     sys.exit(launch.run(quietly if quiet else show))
+
+
+def _lines_of(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(1 << 20).splitlines()
+    except OSError:
+        return []

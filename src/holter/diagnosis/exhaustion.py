@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from holter.diagnosis.epochs import epochs_of
 from holter.diagnosis.examined import once
 from holter.diagnosis.exits import exit_of
+from holter.diagnosis.fields import number, text, whole
 from holter.diagnosis.frames import Frame
-from holter.diagnosis.growth import Growth, by_step, growth_of, steady_rise
+from holter.diagnosis.growth import Growth, by_step, growth_by_epoch, growth_of, later_growth, steady_rise
 from holter.diagnosis.memory import MemoryCurve, device_curve, memory_curve, process_curve
 from holter.diagnosis.memory_looks import filled_by, memory_looks
 from holter.diagnosis.oom import oom_evidence, oom_kill_of, tree_evidence
 from holter.diagnosis.progress import Progress, progress_of
 from holter.diagnosis.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.rule import RecordLike
+from holter.diagnosis.tracebacks import Raised
 from holter.finding import Ending, Evidence, Grade
 from holter.units import count, share, size
 
@@ -28,11 +31,29 @@ _ON_HOST = re.compile(
     r"std::bad_alloc|Unable to allocate [\d.]+ [KMGT]iB|ResourceExhaustedError",
     re.MULTILINE,
 )
-# Where a framework makes layers, and where it updates them.
-_MODEL = re.compile(r"/torch/nn/|/keras/(?:src/)?(?:layers|models|initializers)/|/transformers/(?:modeling|models/)")
-_UPDATE = re.compile(r"/torch/optim/|/keras/(?:src/)?optimizers/")
+# Where a framework updates the weights, runs a model, and makes one: the first that fits a stack counts.
+_PARTS = (
+    ("update", re.compile(r"/torch/optim/|/keras/(?:src/)?optimizers/")),
+    (
+        "step",
+        re.compile(
+            r"/torch/nn/modules/module\.py (?:_call_impl|_wrapped_call_impl|__call__)$|"
+            r"/torch/(?:_tensor|autograd/\w+)\.py |"
+            r"/keras/(?:src/)?(?:backend/\w+/)?trainer\.py |/polymorphic_function\.py |/backprop\.py "
+        ),
+    ),
+    (
+        "model",
+        re.compile(r"/torch/nn/|/keras/(?:src/)?(?:layers|models|initializers)/|/transformers/(?:modeling|models/)"),
+    ),
+)
 _ASKED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) ([\d.]{1,20}) (bytes|[KMGTP]i?B)")
 _UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
+
+# How many values an optimizer keeps for each weight; those that keep none are not listed.
+_STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "RMSprop": 1, "Adagrad": 1}
+# Of the limit: where the state of the training alone takes this much, a smaller batch does not help.
+_MOST_OF_IT = 0.7
 
 # Up to this many steps a run has not yet shown that its ordinary step fits.
 FIRST_STEPS = 5
@@ -74,7 +95,8 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     progress, asked = progress_of(record), _asked(said)
     if kill is not None and curve is not None and not on_device:
         curve = curve.until(kill.at)
-    shape, clear, words = shape_of(record, curve, progress, asked, on_device)
+    where = _where(record, raised if refused else None)
+    shape, clear, words = shape_of(record, curve, progress, asked, on_device, where)
     if kill is not None and kill.role == "worker":
         # The trainer's steps set the pace, but it is the worker's own memory that grew.
         own = process_curve(record, kill.pid, curve)
@@ -104,29 +126,47 @@ def _asked(said: str) -> float | None:
 
 
 def shape_of(
-    record: RecordLike, curve: MemoryCurve | None, progress: Progress, asked: float | None, on_device: bool
+    record: RecordLike,
+    curve: MemoryCurve | None,
+    progress: Progress,
+    asked: float | None,
+    on_device: bool,
+    where: str = "",
 ) -> tuple[str, bool, str]:
     """Name the shape of a curve that ended in want of memory, whether it is clear, and say it with numbers."""
     steps = progress.step or 0
     reached = _reached(curve, asked)
     want = f"one allocation asked for {size(asked)}; " if asked else ""
-    in_step = progress.phase in ("forward", "backward", "optimizer")
+    in_step = progress.phase in ("forward", "backward", "optimizer") or where in ("step", "update")
     if steps == 0 and not in_step:
-        return _before_the_first_step(record, curve, want, asked, on_device)
-    if steps == 0 and _made_in(record, _UPDATE):
+        return _before_the_first_step(record, curve, want, asked, on_device, where)
+    if steps == 0 and where == "update":
         # Forward and backward were done: it is the optimizer's own state that there was no room for.
         return "model", True, f"{want}in the optimizer's first update {reached}"
+    if steps <= FIRST_STEPS and (need := state_of_training(record)) >= _MOST_OF_IT * _room(curve):
+        return (
+            "model",
+            True,
+            f"weights, gradients and optimizer state take {size(need)}; {want}in step {steps + 1} {reached}",
+        )
     if steps <= FIRST_STEPS:
         when = f"in step {steps + 1}" if steps else "in the first step"
         return "batch", steps > 0 or bool(asked) or _rose_in_step(curve, progress), f"{want}{when} {reached}"
     points = by_step(record, curve.points, progress) if curve is not None else ()
     found = growth_of(points, steps, curve.limit if curve is not None else None)
+    if found.shape != "steady":
+        bounds = [float(begin.step) for begin in epochs_of(record, progress.pid)]
+        found = growth_by_epoch(points, bounds) or later_growth(points, steps) or found
     return _over_the_steps(found, steps, reached, want)
 
 
 def _over_the_steps(found: Growth, steps: int, reached: str, want: str) -> tuple[str, bool, str]:
     if found.shape == "steady":
         rate = f"memory grew steadily by {size(found.per_step)} per step, {size(found.rise)} in {count(steps)} steps"
+        if found.since:
+            rate = f"memory grew by {size(found.per_step)} per step since step {count(found.since)}"
+        if found.per_epoch:
+            rate = f"memory grew by {size(found.per_epoch)} per epoch, {size(found.rise)} in {count(steps)} steps"
         return "leak", True, f"{rate}, until {reached}"
     if found.shape == "flat":
         then = f"; {reached}" if want else f", then {reached}"
@@ -142,7 +182,7 @@ def _over_the_steps(found: Growth, steps: int, reached: str, want: str) -> tuple
 
 
 def _before_the_first_step(
-    record: RecordLike, curve: MemoryCurve | None, want: str, asked: float | None, on_device: bool
+    record: RecordLike, curve: MemoryCurve | None, want: str, asked: float | None, on_device: bool, where: str
 ) -> tuple[str, bool, str]:
     # Without an adapter there may well be steps that nobody saw.
     seen = any(event.get("state") == "on" for event in record.events_of("adapter"))
@@ -150,10 +190,8 @@ def _before_the_first_step(
     if steady is not None:
         return "leak", False, f"memory grew steadily by {size(steady)} over the run, until {_reached(curve)}"
     looks = memory_looks(record)
-    if looks:
-        model = _made_in(record, _MODEL)
-    else:
-        model = any(event.get("what") == "model" for event in record.events_of("made"))
+    known = where or looks
+    model = where == "model" if known else any(event.get("what") == "model" for event in record.events_of("made"))
     larger = bool(asked and curve and curve.limit and asked > curve.limit)
     # Looks all along a climb that began low: what filled it is seen, not guessed.
     climbed = len(looks) >= 3 and looks[0].used < 0.7 * looks[-1].used
@@ -161,11 +199,34 @@ def _before_the_first_step(
     return shape, larger or climbed, f"{want}before the first step {_reached(curve)}"
 
 
-def _made_in(record: RecordLike, where: re.Pattern[str]) -> bool:
-    """Tell whether memory shot up inside this part of a framework, by the most of the looks."""
-    looks = memory_looks(record)[-8:]
-    inside = [look for look in looks if any(where.search(frame.file.replace("\\", "/")) for frame in look.frames)]
-    return len(inside) > len(looks) / 2
+def _where(record: RecordLike, raised: Raised | None) -> str:
+    """Say what a framework was at when memory ran out, by the traceback or by most of the looks: see `_PARTS`."""
+    stacks = [raised.root.frames, raised.frames] if raised is not None else []
+    stacks = stacks or [look.frames for look in memory_looks(record)[-8:]]
+    found = [_part_of(frames) for frames in stacks]
+    known = [part for part in found if part]
+    return max(known, key=known.count) if len(known) > len(found) / 2 else ""
+
+
+def _part_of(frames: tuple[Frame, ...]) -> str:
+    for part, pattern in _PARTS:
+        if any(pattern.search(f"{frame.file} {frame.name}".replace("\\", "/")) for frame in frames):
+            return part
+    return ""
+
+
+@once
+def state_of_training(record: RecordLike) -> float:
+    """Give what weights, gradients and the optimizer's own state take in all, where the optimizers' makers told it."""
+    total = 0.0
+    for event in record.events_of("made"):
+        if text(event, "what") == "optimizer" and whole(event, "made") == 1:
+            total += (number(event, "weights") or 0.0) * (2 + _STATES.get(text(event, "name"), 0))
+    return total
+
+
+def _room(curve: MemoryCurve | None) -> float:
+    return curve.limit if curve is not None and curve.limit else float("inf")
 
 
 def _rose_in_step(curve: MemoryCurve | None, progress: Progress) -> bool:

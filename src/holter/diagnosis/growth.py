@@ -7,15 +7,18 @@ and what is held before the first step (libraries, model, data) is no growth of 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from holter.diagnosis.epochs import by_span
 from holter.diagnosis.examined import once
 from holter.diagnosis.fields import moment, number, rows, whole
 from holter.diagnosis.memory import MemoryCurve, Points
 from holter.diagnosis.progress import Progress
 from holter.diagnosis.rule import RecordLike
+from holter.diagnosis.trend import evenly, stairs, steepest, trend_of
 
 # A curve that grew by less than this share of its top has not grown.
 _WORTH = 0.2
@@ -31,6 +34,8 @@ class Growth:
     rise: float = 0.0
     per_step: float = 0.0
     readings: int = 0
+    since: int = 0
+    per_epoch: float = 0.0
 
 
 @once
@@ -94,6 +99,31 @@ def growth_of(points: Points, last_step: int, limit: float | None) -> Growth:
     if spread < 0.15 * scale and level < 0.9 * (limit or float("inf")):
         return Growth("flat", level, jump, 0.0, len(body))
     return Growth("uneven" if _grew(body) else "unknown", start[1], rise, each, len(body))
+
+
+def later_growth(points: Points, last_step: int) -> Growth | None:
+    """Name growth that began in the middle of a run and went on to its end, as steadily as any; else None."""
+    body = [point for point in points if 2 <= point[0] < last_step]
+    found = trend_of(body)
+    after = [point for point in body if point[0] >= found.since]
+    if not found.grows or len(after) < 8 or last_step - found.since < max(8.0, 0.05 * last_step):
+        return None
+    top = max(value for _, value in points)
+    # Of what it grew by, no tenth of the way may carry most: that would be one large step, or a few.
+    if top - found.level < _WORTH * top or found.keeps < 0.5 or steepest(evenly(after), 0.1) > 0.5 * found.rise:
+        return None
+    return Growth("steady", found.level, top - found.level, found.slope, len(body), since=int(found.since))
+
+
+def growth_by_epoch(points: Points, bounds: Sequence[float]) -> Growth | None:
+    """Name growth that comes once an epoch, of about one size; else None."""
+    spans = by_span([point for point in points if point[0] >= 2], bounds)
+    known = [median(some) for some in spans.values()]
+    climbing = stairs(known) if len(known) >= 4 else None
+    if climbing is None or known[-1] - known[0] < _WORTH * known[-1] or climbing[1] < 0.4:
+        return None
+    rise, steps = known[-1] - known[0], points[-1][0] - points[0][0]
+    return Growth("steady", known[0], rise, rise / max(1.0, steps), len(points), per_epoch=climbing[0])
 
 
 def steady_rise(curve: MemoryCurve) -> float | None:

@@ -183,7 +183,7 @@ def _swap_behind(record: RecordLike, kind: str) -> float:
 
 
 def _group_points(record: RecordLike) -> Points:
-    # The page cache is given back on demand; only /dev/shm's part of it is not.
+    # The page cache is given back on demand; only what lies in shared memory and in files kept in memory is not.
     held_by_shm = {
         m: max(0.0, (number(reading, "total") or 0) - (number(reading, "free") or 0))
         for m, reading in record.samples("shm")
@@ -197,7 +197,8 @@ def _group_points(record: RecordLike) -> Points:
             found.clear()
         path = text(reading, "path")
         cached, swapped = number(reading, "file") or 0.0, number(reading, "swap_usage") or 0.0
-        found.append((m, max(0.0, usage - cached + min(cached, shm)) + swapped))
+        kept = number(reading, "shmem")
+        found.append((m, max(0.0, usage - cached + min(cached, shm if kept is None else kept)) + swapped))
     return tuple(found)
 
 

@@ -86,7 +86,7 @@ def explains(kill: OomKill, left: Exit) -> bool:
 
 def _full(record: RecordLike) -> bool:
     curve = memory_curve(record)
-    if curve is not None and curve.kind == "ram" and curve.nearness >= NEAR:
+    if curve is not None and curve.kind.startswith("ram") and curve.nearness >= NEAR:
         return True
     late = record.samples("memory")[-10:]
     left = [(number(r, "available"), number(r, "total")) for _, r in late]

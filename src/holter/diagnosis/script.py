@@ -115,6 +115,16 @@ def loop_around(lines: Sequence[str], line: int) -> int | None:
     return around[-1].lineno if around and isinstance(around[-1], _LOOPS) else None
 
 
+def loops_in(lines: Sequence[str], names: Iterable[str]) -> list[int]:
+    """Give the lines of the loops that stand in functions of these names."""
+    tree, wanted = tree_of(lines), frozenset(names)
+    if tree is None:
+        return []
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    inside = [node for node in ast.walk(tree) if isinstance(node, functions) and node.name in wanted]
+    return sorted({node.lineno for one in inside for node in ast.walk(one) if isinstance(node, _LOOPS)})
+
+
 def function_around(lines: Sequence[str], line: int) -> str:
     """Give the name of the function that a line stands in; empty at the top of a file."""
     tree = tree_of(lines)
@@ -159,3 +169,31 @@ def handler_around(lines: Sequence[str], line: int) -> int | None:
         if guarded and quiet:
             return quiet[0].lineno
     return None
+
+
+def call_text(lines: Sequence[str], line: int) -> str:
+    """Give the whole statement that begins on a line, as written; empty where it is not known."""
+    tree = tree_of(lines)
+    if tree is None:
+        return ""
+    inner = [node for node in _around(tree, line) if not hasattr(node, "body")]
+    if not inner:
+        return ""
+    return "\n".join(lines[inner[-1].lineno - 1 : inner[-1].end_lineno]).strip()
+
+
+def turn_of_loop(lines: Sequence[str], line: int, depth: int = 5) -> int:
+    """Give the line in a loop that a line runs for: itself, or the call of its function, or the call of that one's.
+
+    The line itself where no loop of this file leads to it.
+    """
+    if loop_around(lines, line) is not None or depth == 0:
+        return line
+    name = function_around(lines, line)
+    for call, _ in calls_of(lines, (name,)) if name else ():
+        if function_around(lines, call) == name:
+            continue
+        found = turn_of_loop(lines, call, depth - 1)
+        if loop_around(lines, found) is not None:
+            return found
+    return line
