@@ -131,7 +131,8 @@ def test_growth_over_the_steps_is_a_leak(killed: dict[str, Case], name: str) -> 
     """Growth that is spread over the steps is a leak, with its rate, however short the training was."""
     first = killed[name].first()
 
-    assert (first["cause"].split(".")[0], first["grade"]) == ("leak", "supported"), as_text(killed[name])
+    assert first["cause"].split(".")[0] == "leak", as_text(killed[name])
+    assert first["grade"] in ("supported", "established")
     assert re.search(r"\d (KB|MB) per step", first["claim"])
 
 

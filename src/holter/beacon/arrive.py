@@ -29,6 +29,7 @@ class Guest:
         self.role = "python"
         self._beat = None
         self._census = None
+        self._holdings = None
         self._greeted = False
 
     @property
@@ -49,6 +50,14 @@ class Guest:
             self._census = census = Census(self.say)
             self.farewell.last_acts.append(self.guard(lambda: census.tell(_EVER)))
         return self._census
+
+    @property
+    def holdings(self):
+        if self._holdings is None:
+            from .holdings import Holdings
+
+            self._holdings = Holdings(self)
+        return self._holdings
 
     def _make_ring(self):
         from .ring import Ring
@@ -94,6 +103,8 @@ class Guest:
             self._beat.reset(self._make_ring)
         if self._census is not None:
             self._census.born_of_fork()
+        if self._holdings is not None:
+            self._holdings.reset()
         from . import stack_dump
 
         stack_dump.born_of_fork(self.folder)

@@ -79,6 +79,7 @@ class Farewell:
         self.guard = guard
         self.pid = os.getpid()
         self.last_acts = []
+        self.exit_called = []  # called with the user's frame that calls for the exit
         self._watching = False
 
     def at_exit(self):
@@ -103,7 +104,10 @@ class Farewell:
         def exit(status=None, /):  # noqa: A001
             """Exit the interpreter by raising SystemExit(status)."""
             try:
-                say("exit-called", status=str(status)[:200], **place(user_frame()))
+                frame = user_frame()
+                for act in self.exit_called:
+                    act(frame)
+                say("exit-called", status=str(status)[:200], **place(frame))
             except Exception as error:
                 guard.caught("sys.exit", error)
             return sys_exit(status)

@@ -1,6 +1,22 @@
 """The one guard around everything of ours inside the training process: errors are counted and told, never raised."""
 
 _TOLD_AT_MOST = 20
+_HANDLED = ("SIGALRM", "SIGCHLD", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGVTALRM", "SIGPROF")
+
+
+def of_a_handler(error):
+    """True for what a signal handler raised while it interrupted us: an error of the script's, not ours to keep."""
+    import signal
+
+    handlers = (signal.getsignal(getattr(signal, name)) for name in _HANDLED if hasattr(signal, name))
+    codes = [getattr(handler, "__code__", None) for handler in handlers]
+    codes = [code for code in codes if code is not None]
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 class Guard:

@@ -94,6 +94,7 @@ class Fits:
         fit = self.running[id(callbacks)] = _Fit(callbacks, driven, loop.beat.steps)
         model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
         fit.at_once = int(getattr(model, "steps_per_execution", 1) or 1)
+        loop.describe(model, fit.at_once)
         loop.use(getattr(model, "optimizer", None))
         params = getattr(callbacks, "params", None) or {}
         fit.epochs, fit.per_epoch = params.get("epochs") or 0, params.get("steps") or 0
@@ -102,6 +103,8 @@ class Fits:
             fit.epochs = epochs or fit.epochs
             fit.per_epoch = getattr(iterator, "num_batches", None) or fit.per_epoch
             self._describe_batch(getattr(iterator, "data_adapter", None), x, y)
+            if loop.feed is not None:
+                loop.feed.fit_begins(iterator, x)
 
     def _describe_batch(self, source, *parts):
         loop = self.loop
@@ -179,6 +182,8 @@ class Fits:
                             name = fit.loss_name = loss_name(logs)
                         if name is not None:
                             loop.saw_loss(logs[name])
+                            if loop.loss_known:
+                                loop.nan.mean(fit.batch, loop.loss)
                     loop.step(n)
             except Exception as error:
                 guard.caught("on_train_batch_end", error)
@@ -207,6 +212,9 @@ class Fits:
             return
         loop.busy = loop.in_fit = 0
         loop.beat.enter(f.OTHER)
+        if loop.feed is not None and fit.driven:
+            loop.feed.fit_ends()
+        loop.nan.rarely()
         model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
         stopped = bool(getattr(model, "stop_training", False))
         if stopped:

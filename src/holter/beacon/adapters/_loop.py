@@ -10,7 +10,9 @@ from math import nan
 from threading import get_ident, main_thread
 from time import monotonic, monotonic_ns
 
-from ..user_frame import is_user_file
+from ..user_frame import is_user_file, place, place_of, user_frame
+from ._anatomy import anatomy_of
+from ._tf_nan import NanWatch
 from ._turns import Turns
 
 _BATCH_EVENTS = 50
@@ -67,9 +69,14 @@ class Loop:
         self.batches = 0
         self.signs = 0
         self.next_rare = 0
+        self.look = anatomy_of(guest)
+        self.traces = None  # the ledger of traces, once TensorFlow is there
+        self.feed = None  # how the data of a fit come, where TensorFlow draws them
         self.before_step = None  # what is to be done once, when the next step is known to come
         self.rarely = []  # what is to be done once a second
         self.at_begin = []
+        self.nan = NanWatch(guest, self)
+        self.rarely.append(self.nan.rarely)
         self._told = {}
 
     def mine(self):
@@ -109,6 +116,17 @@ class Loop:
             frame = frame.f_back
         self.busy = self.in_fit = 0
 
+    def describe(self, model, at_once=1):
+        """What of a Keras model bears on the cost of a step: told with the next look at one."""
+        made = self.traces.compiled.get(id(model)) if self.traces is not None else None
+        site, frame = made[1] if made is not None else None, user_frame(2)
+        self.look.facts = {
+            "run_eagerly": bool(getattr(model, "run_eagerly", False)),
+            "at_once": at_once,
+            "compiled": place_of(*site) if site is not None else {},
+            "fit": place(frame),
+        }
+
     def counts(self, thing):
         """For how many steps this one of an optimizer or function counts."""
         return self.turns.counts(thing)
@@ -123,6 +141,8 @@ class Loop:
             act()
         beat.step(self.loss, self.lr, nan, self.batch, self.loss_known, n)
         self.loss_known = 0
+        if self.look.on:
+            self.look.step_ended()
         if beat.since >= self.next_rare:
             self._rare(beat.since)
 
@@ -147,6 +167,8 @@ class Loop:
             except Exception as error:
                 self.guard.caught(act.__name__, error)
         self.guest.census.tell(monotonic())
+        self.guest.holdings.tick(self.beat.steps)
+        self.look.rarely()
 
     def saw_loss(self, value):
         """Take a loss where reading it makes no device wait."""
@@ -188,7 +210,7 @@ class Loop:
             shapes = [[list(t.shape), getattr(t.dtype, "name", str(t.dtype))] for t in tensors[:8]]
             self.guest.say("batch", step=self.beat.steps + 1, shapes=shapes)
 
-    def say(self, kind, **fields):
+    def say(self, kind, /, **fields):
         """Tell an event that a script may cause without end: the first hundred as they come, then now and then."""
         now = monotonic()
         count, last = self._told.get(kind, (0, 0.0))

@@ -27,6 +27,7 @@ class Device:
         self.free = []
         self.late = []
         self.used_cuda = False
+        self.came_back = None  # told each loss that is back
 
     # --- losses -------------------------------------------------------------------------------------------
 
@@ -65,6 +66,8 @@ class Device:
             value = float(late.host)
             if late.kind == "loss":
                 self.beat.late(late.step, loss=value)
+                if self.came_back is not None:
+                    self.came_back(value, late.step)
             else:
                 self.beat.late(late.step, grad_norm=value)
             self.free.append(late)

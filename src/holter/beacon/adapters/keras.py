@@ -106,12 +106,16 @@ class _Adapter:
         elif isinstance(result, (list, tuple)):
             result = result[0] if result else nan
         loop.saw_loss(result)
+        if loop.loss_known:
+            loop.nan.loss(loop.loss, "keras")
         shapes = [part.shape for part in data[:2] if hasattr(part, "shape") and hasattr(part, "dtype")]
         if shapes and shapes != loop.shape:
             loop.shape = shapes
             loop.batch = int(shapes[0][0]) if len(shapes[0]) else 0
             loop.say_batch([part for part in data[:2] if hasattr(part, "shape") and hasattr(part, "dtype")])
         loop.use(model.optimizer)
+        if loop.look.on:
+            loop.describe(model)
         loop.step()
 
     # --- eager optimizers ---------------------------------------------------------------------------------
@@ -182,6 +186,11 @@ class _Adapter:
     def patch_births(self):
         base = next(cls for cls in self.keras.Model.__mro__ if cls.__name__ == "Trainer")
         _patch.after(base, "__init__", self._model_born, self.loop.guard)
+        _patch.after(base, "compile", self._model_compiled, self.loop.guard)
+
+    def _model_compiled(self, model):
+        if self.loop.traces is not None:
+            self.loop.traces.model_compiled(model)
 
     def _model_born(self, model):
         frame, within_init = sys._getframe(2), False

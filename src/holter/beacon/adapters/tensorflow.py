@@ -16,9 +16,10 @@ import sys
 from threading import get_ident
 
 from ...record import ring_format as f
-from . import _patch
+from . import _patch, _tf_holdings
 from ._loop import loop_of
 from ._loop_plan import LoopPlan
+from ._tf_feed import Feed
 from ._tf_functions import Functions
 from ._tf_traces import Traces
 
@@ -39,7 +40,9 @@ def install(guest, tensorflow):
         adapter.patch_traces,
         adapter.patch_tape,
         adapter.patch_iterator,
+        adapter.patch_feed,
         adapter.patch_checkpoints,
+        lambda: _tf_holdings.join(guest, _module),
     )
     guest.guard(guest.farewell.watch_exit_calls)()
     return None
@@ -153,6 +156,11 @@ class _Adapter:
             if ours:
                 try:
                     loop.saw_loss(args[0] if args else kwargs.get("target"))
+                    if loop.loss_known:
+                        sources = args[1] if len(args) > 1 else kwargs.get("sources")
+                        loop.nan.loss(loop.loss, "tensorflow", sources)
+                        if loop.cpu_only:
+                            loop.nan.gradients(result, sources)
                     if not loop.optimizers and not loop.depth:
                         loop.step()  # the script updates its variables by itself
                 except Exception as error:
@@ -201,6 +209,11 @@ class _Adapter:
             return element
 
         iterator_class.__next__ = __next__
+
+    def patch_feed(self):
+        feed = Feed(self.loop, self.tf)
+        feed.patch()
+        self.loop.feed = feed
 
     def patch_checkpoints(self):
         _patch.timed(self.tf.train.Checkpoint, "write", self.loop.beat, f.CHECKPOINT, self.loop.mine)

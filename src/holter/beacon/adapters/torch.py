@@ -18,9 +18,13 @@ from time import monotonic
 
 from ...record import ring_format as f
 from ..farewell import describe
-from . import _torch_device, _torch_plan
+from . import _torch_device, _torch_holdings, _torch_plan
+from ._anatomy import anatomy_of
 from ._patch import drop_own_frame, timed
 from ._torch_births import Births
+from ._torch_compiles import Compiles
+from ._torch_nan import NanWatch
+from ._torch_settings import Settings
 from ._turns import Turns
 
 WAITS_FOR = ("torch",)
@@ -63,9 +67,14 @@ class _Adapter:
         self.device = _torch_device.Device(torch, self.beat, self.guard)
         guest.farewell.last_acts.insert(0, self.guard(self._last_loss))
         self.plan = guest.plan = _torch_plan.Plan(guest)
+        self.nan = NanWatch(guest, torch, self)
+        self.compiles = Compiles(guest, torch)
+        self.look = anatomy_of(guest)
+        self.settings = Settings(guest, torch)
 
     def patch(self):
         self.births.patch(self._learn)
+        _torch_holdings.join(self.guest, self.torch)
         self._patch_loader()
         self._patch_backward()
         self._patch_optimizers()
@@ -74,6 +83,7 @@ class _Adapter:
         self._patch_scaler()
         self._patch_workers()
         self._watch_compiler()
+        self.guard(self.compiles.patch)()
 
     # --- what is trained ----------------------------------------------------------------------------------
 
@@ -86,6 +96,7 @@ class _Adapter:
         if len(self.trained) > _TRAINED:
             self.trained.clear()  # a script that makes its optimizer anew at every step must not make us grow
         self.trained |= mine
+        self.nan.learn(optimizer)
         for model in self.births.models_with(mine):
             self._time_calls(type(model))
 
@@ -96,13 +107,18 @@ class _Adapter:
         inner = cls.__call__
         beat, enter, guard, left = self.beat, self.beat.enter, self.guard, self.left_by
         is_compiling, grad_enabled = self.is_compiling, self.torch.is_grad_enabled
-        notice = self._notice_batch
+        notice, called = self._notice_batch, self.nan.called
 
         @functools.wraps(inner)
         def __call__(module, *args, **kwargs):  # noqa: N807
             if is_compiling():
                 return inner(module, *args, **kwargs)
             phase = -1
+            try:
+                if grad_enabled():
+                    called(module, args, kwargs)
+            except Exception as error:
+                guard.caught("call", error)
             try:
                 if beat.skim:
                     beat.skim -= 1
@@ -127,6 +143,8 @@ class _Adapter:
         cls.__call__ = __call__
 
     def _notice_batch(self, args, kwargs):
+        if self.torch._C._get_tracing_state() is not None:
+            return  # under torch.jit.trace, sizes are tensors, and to look at them is warned about
         first = args[0] if args else next(iter(kwargs.values()), None)
         shape = getattr(first, "shape", None)
         if shape is None or shape == self.shape:
@@ -158,6 +176,9 @@ class _Adapter:
 
         beat, enter, guard, plan, left = self.beat, self.beat.enter, self.guard, self.plan, self.left_by
         inner_next, inner_iter = _BaseDataLoaderIter.__next__, DataLoader.__iter__
+        self.nan.samples.patch(_BaseDataLoaderIter)
+        drawn = self.nan.samples.drawn
+        looks = self.guest.holdings
 
         @functools.wraps(inner_next)
         def __next__(iterator):  # noqa: N807
@@ -167,9 +188,12 @@ class _Adapter:
                     beat.skim -= 1
                 elif beat.phase == 6:  # VALIDATION
                     beat.alive()
+                    looks.tick(beat.steps)
                 else:
                     phase = enter(2)  # DATA
-                return inner_next(iterator)
+                batch = inner_next(iterator)
+                drawn(iterator)
+                return batch
             except BaseException as error:
                 left(error)
                 raise
@@ -180,13 +204,24 @@ class _Adapter:
 
         @functools.wraps(inner_iter)
         def __iter__(loader):  # noqa: N807
-            iterator = inner_iter(loader)
+            # Starting workers is waiting for data; before the first step it may be done by a loop of any kind.
+            phase = enter(2) if beat.phase == 1 and not beat.skim else -1
+            try:
+                iterator = inner_iter(loader)
+            except BaseException as error:
+                drop_own_frame(error)
+                raise
+            finally:
+                if phase >= 0:
+                    enter(1)
             try:
                 plan.pass_begins(loader, iterator)
+                self.nan.device.draws_from(loader)
             except Exception as error:
                 guard.caught("loader", error)
             return iterator
 
+        self.look.aside.add(__next__.__code__)
         _BaseDataLoaderIter.__next__ = __next__
         DataLoader.__iter__ = __iter__
 
@@ -194,10 +229,24 @@ class _Adapter:
         tensor_class = self.torch.Tensor
         inner = tensor_class.backward
         beat, enter, guard, left = self.beat, self.beat.enter, self.guard, self.left_by
+        saw, graded, failed = self.nan.loss, self.nan.after_backward, self.nan.backward_failed
+        look = self.look
 
         @functools.wraps(inner)
         def backward(tensor, *args, **kwargs):
             phase = -1
+            try:
+                # Before the backward: at a loss that is no number its graph is looked at, and backward frees it.
+                if tensor.is_cpu and self.unscaled is None:
+                    self.loss = loss = tensor.item()
+                    self.known |= 1
+                    saw(tensor, loss)
+                    if loss - loss != 0.0:  # infinite or NaN
+                        beat.bad(beat.steps + 1)
+                else:
+                    self._loss_elsewhere(tensor)
+            except Exception as error:
+                guard.caught("loss", error)
             try:
                 if beat.skim:
                     beat.skim -= 1
@@ -206,6 +255,7 @@ class _Adapter:
                 result = inner(tensor, *args, **kwargs)
             except BaseException as error:
                 left(error)
+                guard(failed)(tensor, error)
                 raise
             finally:
                 if phase >= 0:
@@ -213,15 +263,11 @@ class _Adapter:
                     # ends a validation, whatever mode the model was left in.
                     enter(5)
             try:
-                if tensor.is_cpu and self.unscaled is None:
-                    self.loss = loss = tensor.item()
-                    self.known |= 1
-                    if loss - loss != 0.0:  # infinite or NaN
-                        beat.bad(beat.steps + 1)
-                else:
-                    self._loss_elsewhere(tensor)
+                graded(tensor)
+                if look.on:
+                    look.graph(tensor)
             except Exception as error:
-                guard.caught("loss", error)
+                guard.caught("gradient", error)
             return result
 
         tensor_class.backward = backward
@@ -240,16 +286,18 @@ class _Adapter:
         if tensor.is_cpu:
             self.loss = loss = tensor.item()
             self.known |= 1
+            self.nan.loss(tensor, loss)
             if loss - loss != 0.0:
                 self.beat.bad(self.beat.steps + 1)
         else:
             self.known &= 2
+            self.nan.device.loss(tensor, self.beat.steps + 1)
             self.device.loss(tensor, self.beat.steps + 1)
 
     def _patch_optimizers(self):
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        beat, guard, turns = self.beat, self.guard, Turns()
+        beat, guard, turns, look = self.beat, self.guard, Turns(), self.look
         is_compiling = self.is_compiling
 
         def after(optimizer, _args, _kwargs):
@@ -268,6 +316,8 @@ class _Adapter:
                 beat.step(self.loss, self.rate, self.grad_norm, self.batch, self.known, n)
                 if self.known & 2:
                     self.known = 0
+                if look.on:
+                    look.step_ended()
                 if beat.since >= self.next_rare:
                     self._rare(optimizer, beat.since)
             except Exception as error:
@@ -307,6 +357,10 @@ class _Adapter:
         if self.births.newborn:
             self.births.count()
         self.guest.census.tell(monotonic())
+        self.guest.holdings.tick(self.beat.steps)
+        self.compiles.tell()
+        self.look.rarely()
+        self.settings.tell()
 
     def _patch_mode(self):
         module_class = self.torch.nn.Module
@@ -341,6 +395,7 @@ class _Adapter:
         @functools.wraps(inner)
         def scale(scaler, outputs):
             result = inner(scaler, outputs)
+            adapter.guard(adapter.nan.scales)(scaler, outputs)
             adapter.unscaled = (result, outputs) if result is not outputs else None
             return result
 
@@ -355,6 +410,7 @@ class _Adapter:
             try:
                 if norm.is_cpu:
                     adapter.grad_norm = norm.item()
+                    adapter.nan.history.norms.append(adapter.grad_norm)
                     adapter.known |= 2
                     adapter.next_norm = adapter.beat.since + 10_000_000_000
             except Exception as error:
@@ -375,6 +431,7 @@ class _Adapter:
         @functools.wraps(inner)
         def _worker_loop(*args, **kwargs):
             guest.guard(guest.greet)("worker")
+            guest.guard(_torch_holdings.watch_worker)(guest)
             return inner(*args, **kwargs)
 
         worker._worker_loop = _worker_loop

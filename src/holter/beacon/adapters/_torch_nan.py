@@ -1,0 +1,165 @@
+"""The first loss or gradient of PyTorch's that is no number: seen at its step, and looked at once.
+
+Nothing is looked at while the losses are numbers, but each loss on the CPU (it is read anyway) and one small gradient.
+At the first that is none, before its backward: the look of `_torch_look`. Then an event says what was seen. No
+reference of ours outlives the look but weak ones.
+"""
+
+import sys
+import weakref
+
+from ..user_frame import is_user_file
+from ._nan_history import History
+from ._torch_again import is_bad_loss
+from ._torch_batch import Batch
+from ._torch_look import Look
+from ._torch_nan_cuda import DeviceNan
+from ._torch_samples import Samples
+
+_PILOT = 4096  # elements of the gradient that is read at every step
+_FRAMES = 40
+_COLLAPSED = 1e-3  # a loss scale that has been halved this far
+_RETURNED_NAN = "returned nan values"
+
+
+class NanWatch:
+    """Sees every loss; looks once."""
+
+    def __init__(self, guest, torch, adapter):
+        self.guest = guest
+        self.guard = guest.guard
+        self.torch = torch
+        self.adapter = adapter
+        self.history = History(lambda: guest.say("nan-over", step=adapter.beat.steps + 1))
+        self.batch = Batch(torch)
+        self.samples = Samples(guest.guard)
+        self.look = Look(torch, adapter, self.batch, self.samples)
+        self.device = DeviceNan(torch, self)
+        adapter.device.came_back = self.device.came_back
+        self.optimizers = []
+        self.pilot = None
+        self.hooked = False  # saved tensors go through hooks of somebody's
+        self.looking = False
+        self.scalers = []
+        self.scaled = 0
+        guest.farewell.last_acts.insert(0, self.guard(self.at_end))
+        guest.farewell.exit_called.append(self.guard(self.at_exit_call))
+        self._patch_saved_hooks()
+
+    def _patch_saved_hooks(self):
+        """Checkpointing and offloading compute when a saved tensor is read: then none is read."""
+        cls = getattr(self.torch.autograd.graph, "saved_tensors_hooks", None)
+        inner = getattr(cls, "__init__", None)
+        if inner is None:
+            self.hooked = True
+            return
+
+        def __init__(hooks, *args, **kwargs):  # noqa: N807
+            self.hooked = True
+            inner(hooks, *args, **kwargs)
+
+        cls.__init__ = __init__
+
+    # --- at every step ------------------------------------------------------------------------------------
+
+    def called(self, module, args, kwargs):
+        """A model is called for training."""
+        if not self.looking:
+            self.batch.called(module, args, kwargs)
+
+    def learn(self, optimizer):
+        """An optimizer steps for the first time: one small gradient of its first layers stands for all."""
+        if all(ref() is not optimizer for ref in self.optimizers):
+            alive = [ref for ref in self.optimizers if ref() is not None]
+            self.optimizers = [*alive[-7:], weakref.ref(optimizer)]
+        if self.pilot is not None and self.pilot() is not None:
+            return
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        small = [p for p in params[:64] if p.numel() <= _PILOT and p.is_cpu]
+        if small:
+            self.pilot = weakref.ref(small[0])
+
+    def loss(self, tensor, loss):
+        """A loss before its backward; `tensor` still has its graph."""
+        if loss - loss == 0.0:
+            self.history.add(loss)
+            if loss > self.history.alarm and self.history.wants_spike():
+                self.history.spikes.append(self.look.spike(loss, sys._getframe(2)))
+        elif self.history.wants_look():
+            self._look("loss", tensor, loss, sys._getframe(2))
+
+    def scales(self, scaler, outputs):
+        """A loss scaler is at work: it judges the gradients, and skips steps on purpose."""
+        if all(ref() is not scaler for ref in self.scalers):
+            self.scalers = [weakref.ref(scaler)]
+        self.scaled += 1
+        if self.scaled & 15:
+            return
+        scale = getattr(scaler, "_scale", None)
+        if scale is not None and scale.is_cpu and scale.item() < _COLLAPSED and self.history.wants_look():
+            # Every step of many was skipped: the losses are numbers, and nothing is trained any more.
+            self.history.numb = True
+            self._look("gradient", outputs, self.adapter.loss, sys._getframe(2))
+
+    def after_backward(self, tensor):
+        """One gradient after a backward, where no loss scaler will judge it."""
+        pilot = self.pilot() if self.pilot is not None else None
+        if pilot is None or self.scalers:
+            return
+        gradient = pilot.grad
+        if gradient is None or gradient.layout is not self.torch.strided:
+            return
+        total = gradient.sum().item()
+        if total - total != 0.0 and self.history.wants_look():
+            self._look("gradient", tensor, self.adapter.loss, sys._getframe(2))
+
+    def backward_failed(self, tensor, error):
+        """Anomaly detection raises where a gradient is no number."""
+        if isinstance(error, RuntimeError) and _RETURNED_NAN in str(error) and self.history.wants_look():
+            self._look("gradient", tensor, self.adapter.loss, sys._getframe(2))
+
+    # --- at the end ---------------------------------------------------------------------------------------
+
+    def at_end(self):
+        """A script that checks its loss itself raises before any backward: the traceback still holds it."""
+        self.device.collect()
+        traceback = getattr(sys, "last_traceback", None)
+        frames = []
+        while traceback is not None:
+            frames.append(traceback.tb_frame)
+            traceback = traceback.tb_next
+        self._look_into(frames[::-1])
+
+    def at_exit_call(self, frame):
+        """The same for a script that calls for the exit."""
+        frames = []
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        self._look_into(frames)
+
+    def _look_into(self, frames):
+        if not self.history.well or not self.adapter.beat.open_:
+            return
+        for frame in frames[:_FRAMES]:
+            if not is_user_file(frame.f_code.co_filename):
+                continue
+            for value in list(frame.f_locals.values()):
+                if is_bad_loss(self.torch, value) and self.history.wants_look():
+                    self._look("loss", value, value.item(), frame)
+                    return
+        # A loop at the top of the script that was left with `break`: its last loss is still there.
+        for name, value in list(vars(sys.modules.get("__main__", sys)).items()):
+            if "loss" in name.lower() and is_bad_loss(self.torch, value) and self.history.wants_look():
+                self._look("loss", value, value.item(), sys._getframe(1))
+                return
+
+    def _look(self, what, tensor, loss, frame):
+        beat, skim = self.adapter.beat, self.adapter.beat.skim
+        self.looking, beat.skim = True, 1 << 30  # a second pass is no step of the training
+        try:
+            self.guest.say("nan", **self.look.seen(what, tensor, loss, frame, self))
+        except Exception as error:
+            self.guard.caught("nan", error)
+        finally:
+            self.looking, beat.skim = False, skim

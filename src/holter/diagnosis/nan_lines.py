@@ -1,0 +1,134 @@
+"""The user's lines that a NaN leads to: optimizer, data, precision, operation; from the record and its sources."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from holter.diagnosis.examined import once
+from holter.diagnosis.fields import moment, number, rows, text, whole
+from holter.diagnosis.nonfinite import Nonfinite
+from holter.diagnosis.rule import RecordLike
+from holter.diagnosis.script import calls_of, culprit_at, tree_of
+from holter.finding import Culprit
+
+_HALF_CALLS = ("half", "autocast", "set_global_policy", "set_dtype_policy", "set_default_dtype", "DTypePolicy")
+_HALF_WORDS = re.compile(r"float16\b|\bhalf\(\)|fp16\s*=\s*True|precision\s*=\s*[\"']?16")
+_NAN_WORDS = re.compile(
+    r"\b(?:np|numpy|torch|math|tf)\.(?:nan|inf|NaN|Inf)\b|float\(\s*[\"'][-+]?(?:nan|inf\w*)[\"']\s*\)|\bnan\b",
+    re.IGNORECASE,
+)
+_READERS = ("read_csv", "loadtxt", "genfromtxt", "load", "read_parquet", "read_table", "from_numpy", "fromfile")
+_EDGES = ("log", "log2", "log10", "sqrt", "divide", "true_divide", "reciprocal", "arccos", "arcsin", "power")
+_SPREADS = re.compile(r"\bstd\b|\.std\(|\bsigma\b|\bnorm\(|\.sum\(|\.ptp\(|\bscale\b|max\w*\W.*min|\.max\(")
+_OPTIMIZERS = ("TrainingArguments", "compile", "configure_optimizers")
+
+
+@once
+def user_files(record: RecordLike) -> list[str]:
+    """Give the user's files that the record names, the script itself first."""
+    found: dict[str, None] = {}
+    for kind in ("guest", "nan", "made", "exception"):
+        for event in record.events_of(kind):
+            for file in (text(event, "file"), *(text(row, "file") for row in rows(event, "frames"))):
+                if file and record.source(file):
+                    found.setdefault(file)
+    return list(found)
+
+
+def made_line(record: RecordLike, seen: Nonfinite, what: str) -> Culprit | None:
+    """Give the line that made the optimizer or loader which was in use."""
+    before = number(seen.event, "m")
+    pid = whole(seen.event, "pid")
+    made = [
+        event
+        for event in record.events_of("made")
+        if text(event, "what") == what and text(event, "file") and (pid is None or whole(event, "pid") in (pid, None))
+        if before is None or moment(event) <= before + 1
+    ]
+    if not made:
+        return None
+    last = made[-1]
+    return Culprit(text(last, "file"), whole(last, "line") or 0, text(last, "function"), text(last, "code"))
+
+
+def optimizer_line(record: RecordLike, seen: Nonfinite) -> Culprit | None:
+    """Give the line where the learning rate is set: the optimizer's own, or the Trainer's arguments."""
+    made = made_line(record, seen, "optimizer")
+    if made is not None and "train(" not in made.code and "fit(" not in made.code:
+        return made
+    for file in user_files(record):
+        lines = record.source(file)
+        for line, _ in calls_of(lines, _OPTIMIZERS):
+            return culprit_at(file, lines, _rate_line(lines, line))
+    return made
+
+
+def _rate_line(lines: list[str], line: int) -> int:
+    tree = tree_of(lines)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.keyword) and node.arg in ("learning_rate", "lr") and node.value.lineno >= line:
+            return node.value.lineno
+    return line
+
+
+def half_line(record: RecordLike) -> Culprit | None:
+    """Give the line that asks for half precision."""
+    for file in user_files(record):
+        lines = record.source(file)
+        called = [line for line, _ in calls_of(lines, _HALF_CALLS)]
+        wanted = [line for line in called if _HALF_WORDS.search(lines[line - 1])] or [
+            at for at, code in enumerate(lines, 1) if _HALF_WORDS.search(code.split("#")[0])
+        ]
+        # Of several, the one that turns the model: data follows its dtype.
+        of_model = [line for line in wanted if re.search(r"\bmodel|\bnet\b|\bnn\.|autocast|policy", lines[line - 1])]
+        for line in of_model or wanted or called:
+            return culprit_at(file, lines, line)
+    return None
+
+
+def data_line(record: RecordLike, seen: Nonfinite) -> Culprit | None:
+    """Give the line that puts what is no number into the data, else the one that reads or loads it."""
+    for file in user_files(record):
+        lines = record.source(file)
+        for line in [*_writes_nan(lines), *_computes_nan(lines), *(line for line, _ in calls_of(lines, _READERS))]:
+            return culprit_at(file, lines, line)
+    return made_line(record, seen, "loader")
+
+
+def _writes_nan(lines: list[str]) -> Iterator[int]:
+    """Statements that assign a NaN or an infinity into something, not those that only compare or start a best."""
+    tree = tree_of(lines)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
+            if _NAN_WORDS.search(ast.unparse(node.value)):
+                yield node.lineno
+        elif isinstance(node, (ast.Assign, ast.Return)) and node.value is not None:
+            said = ast.unparse(node.value)
+            if _NAN_WORDS.search(said) and re.search(r"\b(?:where|full|choice|array|tensor|fill\w*)\b", said):
+                yield node.lineno
+
+
+def _computes_nan(lines: list[str]) -> Iterator[int]:
+    """Statements that prepare data with NumPy's functions that have an edge, or divide by a deviation or a sum."""
+    tree = tree_of(lines)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _EDGES:
+            if getattr(node.func.value, "id", "") in ("np", "numpy"):
+                yield node.lineno
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _SPREADS.search(ast.unparse(node.right)):
+            yield node.lineno
+
+
+def operation_line(seen: Nonfinite) -> Culprit | None:
+    """Give the line of the operation, where the look or the graph knows it."""
+    event = seen.event
+    if text(event, "file"):
+        return Culprit(text(event, "file"), whole(event, "line") or 0, text(event, "function"), text(event, "code"))
+    slopes = rows(event, "slopes")
+    sure = [row for row in slopes if row.get("sure") is True] or slopes
+    for row in [*sure, event]:
+        for place in rows(row, "lines"):
+            return Culprit(text(place, "file"), whole(place, "line") or 0, text(place, "function"), text(place, "code"))
+    return None

@@ -1,0 +1,299 @@
+"""Which leak it is: the holder, the models, the workers' copies or the driver, and only one of them for one growth."""
+
+from __future__ import annotations
+
+import pytest
+from build import GB, MB, TRAINER, WORKER, causes, memory, ordinary_run, without_memory
+
+from holter.diagnosis.doctor import verdict
+
+FILE = "/home/u/train.py"
+
+
+def growing(seconds=60, top=7.9 * GB, low=1 * GB, killed=True, limit=8 * GB):
+    """A run whose memory grows to a top, where the kernel kills it unless it completes."""
+    record = without_memory(ordinary_run(seconds=seconds), 0)
+    for second in range(seconds):
+        memory(record, second, low + second * (top - low) / seconds, limit=limit)
+    if killed:
+        return memory(record, seconds + 0.2, 1 * MB, oom_kill=1, limit=limit).exit(seconds, 137, "SIGKILL")
+    return record.exit(seconds, 0)
+
+
+def held(record, at, row, rss=None, pid=TRAINER, role="trainer", **more):
+    """Add a census with one row, by default one that explains all that memory grew by."""
+    full = {"name": "kept", "variable": "kept", "scope": "global", "owner": "", "file": FILE, "type": "list"}
+    full |= {"kind": "tensor", "element": "Tensor", "length": 500, "length_before": 50, "bytes_before": 0, **row}
+    fields = {"step": at * 10, "step_before": 10, "rss_before": 1 * GB, "rss": rss or 1 * GB + full["bytes"]} | more
+    return record.event("held", at, pid=pid, role=role, census=2, list=[full], looked_at=900, all=True, **fields)
+
+
+def source(record, *lines):
+    record.sources[FILE] = list(lines)
+    return record
+
+
+def told(record):
+    """The only leak of a verdict."""
+    found = verdict(record)
+    leaks = [finding for finding in found.findings if finding.family == "leak"]
+
+    assert not found.failed_rules
+    assert len(leaks) == 1
+    return leaks[0]
+
+
+def test_losses_with_their_graph_are_named_with_line_and_cure():
+    """A list of losses with graphs that is most of the growth is established, and the cure is the line itself."""
+    record = source(growing(), "losses = []", "for x in loader:", "    losses.append(loss)")
+    found = told(
+        held(record, 55, {"name": "losses", "variable": "losses", "bytes": 6 * GB, "graph": True, "shape": []})
+    )
+
+    assert (found.cause, found.grade) == ("leak.graph-retained", "established")
+    assert (found.culprit.line, found.culprit.code) == (3, "losses.append(loss)")
+    assert found.cures[0].how == "- losses.append(loss)\n+ losses.append(loss.item())"
+    assert "`losses` (500 entries" in found.claim
+    assert "per step" in found.claim
+
+
+def test_a_sum_that_is_never_cut_from_its_graph():
+    """`total += loss` holds a chain of graphs: the nodes behind it grow, its size does not."""
+    record = source(growing(), "def main():", "    for x in loader:", "        total += loss")
+    row = {"name": "total", "variable": "total", "scope": "local", "owner": "main", "type": "Tensor", "graph": True}
+    row |= {"nodes": 4000, "nodes_before": 200, "length": 1, "length_before": 1, "bytes": 5 * GB, "shape": []}
+    found = told(held(record, 55, row))
+
+    assert found.cause == "leak.graph-retained"
+    assert found.culprit.line == 3
+    assert found.cures[0].how == "- total += loss\n+ total += loss.item()"
+
+
+def test_of_several_variables_on_one_graph_the_one_that_feeds_itself_is_named():
+    """The loss hangs on the same endless graph as the state; the state is what is never cut."""
+    record = source(growing(), "for x in loader:", "    h = cell(x, h)", "    loss = h.sum()")
+    both = {"scope": "global", "type": "Tensor", "graph": True, "nodes": 4000, "nodes_before": 200, "bytes": 5 * GB}
+    rows = [{**both, "name": name, "variable": name, "file": FILE, "length": 1} for name in ("loss", "h")]
+    record.event("held", 55, pid=TRAINER, step=550, step_before=10, rss=6 * GB, rss_before=1 * GB, list=rows)
+
+    assert told(record).culprit.code == "h = cell(x, h)"
+
+
+def test_arrays_that_pile_up_in_an_attribute():
+    """An attribute's line is found in its class, not where another class has one of the same name."""
+    lines = ["class Other:", "    def f(self):", "        self.outputs.append(1)", "class Net:", "    def step(self):"]
+    record = source(growing(), *lines, "        self.outputs.append(out.numpy())")
+    row = {"name": "net.outputs", "variable": "outputs", "scope": "attribute", "owner": "Net", "kind": "array"}
+    found = told(held(record, 55, {**row, "bytes": 6 * GB}))
+
+    assert (found.cause, found.grade, found.culprit.line) == ("leak.tensors-kept", "established", 6)
+    assert "arrays pile up in `net.outputs`" in found.claim
+
+
+def test_an_array_that_is_joined_to_itself():
+    """`seen = torch.cat([seen, out])` is told as one array that gets larger."""
+    record = source(growing(), "for x in loader:", "    seen = torch.cat([seen, out])")
+    row = {"name": "seen", "variable": "seen", "type": "Tensor", "length": 10**8, "length_before": 10**6}
+    found = told(held(record, 55, {**row, "bytes": 6 * GB}))
+
+    assert (found.cause, found.culprit.line) == ("leak.tensors-kept", 2)
+    assert "gets larger and larger" in found.claim
+
+
+def test_a_dict_that_is_looked_up_is_a_cache():
+    """A dict under `if key not in cache` is a cache; the same dict without a look is a heap of results."""
+    row = {"name": "data.seen", "variable": "seen", "scope": "attribute", "owner": "Data", "type": "dict"}
+    row |= {"kind": "array", "bytes": 6 * GB}
+    head = ["class Data:", "    def __getitem__(self, i):"]
+    cache = source(growing(), *head, "        if i not in self.seen:", "            self.seen[i] = load(i)")
+    heap = source(growing(), *head, "        self.seen[i] = load(i)")
+
+    assert told(held(cache, 55, row)).cause == "leak.cache-unbounded"
+    assert told(held(heap, 55, row)).cause == "leak.tensors-kept"
+
+
+def test_an_lru_cache_is_named_by_its_decorator():
+    """The culprit is the decorator, and the cure bounds it."""
+    record = source(growing(), "@lru_cache(maxsize=None)", "def features(i):", "    return load(i)")
+    row = {"name": "features", "variable": "features", "scope": "cache", "type": "lru_cache", "line": 1}
+    found = told(held(record, 55, {**row, "bytes": 6 * GB}))
+
+    assert (found.cause, found.culprit.line) == ("leak.cache-unbounded", 1)
+    assert "- @lru_cache(maxsize=None)\n+ @functools.lru_cache(maxsize=" in found.cures[0].how
+
+
+def test_a_holder_of_a_small_part_is_named_but_not_established():
+    """A holder of a fifth of the growth is supported, one of a hundredth is not named."""
+    some = told(held(growing(), 55, {"bytes": 1.2 * GB}, rss=7 * GB))
+    none = told(held(growing(), 55, {"bytes": 0.06 * GB}, rss=7 * GB))
+
+    assert (some.cause, some.grade) == ("leak.tensors-kept", "supported")
+    assert none.cause == "leak.native"
+
+
+def test_growth_that_nothing_explains_says_what_was_ruled_out():
+    """With two censuses that found nothing, the finding says so; it names no line."""
+    record = growing()
+    for at in (20, 55):
+        fields = {"step": at, "rss": 2 * GB, "rss_before": 1 * GB, "looked_at": 900, "all": True, "list": []}
+        record.event("held", at, pid=TRAINER, **fields)
+    found = told(record)
+
+    assert (found.cause, found.grade, found.culprit) == ("leak.native", "supported", None)
+    assert any(one.what == "ruled out" for one in found.evidence)
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_models_made_anew_on_one_line(alive):
+    """Models that grow in number with the memory are the leak, where Python has let them go and Keras has not too."""
+    record = growing()
+    record.event("adapter", 1, pid=TRAINER, framework="keras", version="3.5", state="on")
+    for n in range(1, 12):
+        fields = {"what": "model", "name": "Sequential", "file": FILE, "line": 7, "function": "build", "made": n}
+        record.event("made", n * 5, pid=TRAINER, code="model = Sequential(layers)", alive=n if alive else 1, **fields)
+    found = told(record)
+
+    assert (found.cause, found.culprit.line) == ("leak.model-rebuilt", 7)
+    assert found.grade == ("established" if alive else "supported")
+    assert "11" in found.claim
+    assert "clear_session" in found.cures[0].how
+
+
+def test_models_that_were_made_before_training_are_no_leak():
+    """An ensemble of five, all made at the start, is not what grew."""
+    record = growing()
+    for n in range(1, 6):
+        fields = {"what": "model", "name": "Net", "file": FILE, "line": 7, "function": "build", "made": n, "alive": n}
+        record.event("made", n * 0.5, pid=TRAINER, code="nets.append(Net())", **fields)
+
+    assert told(record).cause == "leak.native"
+
+
+def copying(resident):
+    """Workers whose private memory grows, with or without their size."""
+    record = growing(killed=False)
+    record.events = [event for event in record.events if event["k"] not in ("exited", "end")]
+    record.timeline = [line for line in record.timeline if line["k"] != "sample"]
+    for second in range(60):
+        sizes = {TRAINER: 1 * GB, WORKER: 1 * GB + resident * second, WORKER + 1: 1 * GB + resident * second}
+        listed = [{"pid": pid, "name": "python", "rss": rss, "fds": 9, "state": "S"} for pid, rss in sizes.items()]
+        memory(record, second, 1 * GB + second * 6.9 * GB / 60, rows=listed)
+    memory(record, 60.2, 1 * MB, oom_kill=1).exit(60, 137, "SIGKILL")
+    for pid in (WORKER, WORKER + 1):
+        record.event("guest", 2, pid=pid, role="worker")
+        row = {"name": "dataset.samples", "variable": "samples", "scope": "attribute", "owner": "Rows", "file": FILE}
+        row |= {"type": "list", "kind": "object", "element": "dict", "length": 10**6, "bytes": 4 * GB}
+        for at, own in ((5, 0.2 * GB), (55, 3.4 * GB)):
+            fields = {"step": at, "rss": 1 * GB + resident * at, "rss_before": 1 * GB, "private_before": 0.1 * GB}
+            record.event("held", at, pid=pid, role="worker", private=own, list=[row] if at == 5 else [], **fields)
+    return source(record, "class Rows:", "    def __init__(self):", "        self.samples = read(path)")
+
+
+def test_pages_that_workers_copy_are_told_with_the_objects_they_read():
+    """Private memory that grows while the size stands still is a copy of the dataset's Python objects."""
+    found = told(copying(resident=0))
+
+    assert (found.cause, found.grade) == ("leak.worker-copy", "established")
+    assert found.culprit.line == 3
+    assert "2 data workers copied" in found.claim
+    assert "1,000,000 Python objects" in found.claim
+
+
+def test_workers_that_grow_themselves_copy_nothing():
+    """Where the workers' size grows as well, they hold more: no copy is told."""
+    assert told(copying(resident=58 * MB)).cause != "leak.worker-copy"
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_the_driver_s_memory_on_metal(grows):
+    """Footprint and driver grow while the framework's figure is flat; with it growing too it is no driver's."""
+    record = growing()
+    for second in range(5, 60):
+        driver = 1 * GB + second * 0.11 * GB
+        line = {"pid": TRAINER, "allocated": 0.8 * GB if grows else driver, "driver": driver}
+        record.timeline.append({"k": "device", "m": record.meta["mono"] + second, "t": 0, **line})
+    found = told(record)
+
+    assert (found.cause == "leak.driver") is grows
+    if grows:
+        assert "800 MB" in found.claim
+
+
+def test_a_buffer_with_a_bound_that_fits_is_no_leak():
+    """A deque that is still filling, and has room for all it may hold, is nothing to tell; without a bound it is."""
+    row = {"name": "buffer", "variable": "buffer", "type": "deque", "length": 400, "bytes": 2 * GB}
+    filling = held(growing(top=3 * GB, killed=False), 55, {**row, "bound": 500})
+    endless = held(growing(top=3 * GB, killed=False), 55, row)
+
+    assert causes(verdict(filling)) == []
+    assert told(endless).cause == "leak.tensors-kept"
+
+
+def test_a_buffer_with_a_bound_that_does_not_fit_is_one():
+    """A deque whose bound is above the memory there is, is told before it is full."""
+    row = {"name": "buffer", "variable": "buffer", "type": "deque", "length": 400, "bytes": 2 * GB, "bound": 5000}
+
+    assert told(held(growing(top=3 * GB, killed=False), 55, row)).cause == "leak.tensors-kept"
+
+
+def test_a_list_that_the_script_takes_things_out_of_is_no_leak_while_it_fits():
+    """`if len(items) < size` bounds it as well as a deque does; when memory ran out all the same, it is told."""
+    lines = ["def push(self, x):", "    if len(self.items) < self.size:", "        self.items.append(x)"]
+    row = {"name": "replay.items", "variable": "items", "scope": "attribute", "owner": "Replay", "bytes": 2 * GB}
+    fits = source(held(growing(top=3 * GB, killed=False), 55, row), *lines)
+    died = source(held(growing(), 55, {**row, "bytes": 6 * GB}), *lines)
+
+    assert causes(verdict(fits)) == []
+    assert told(died).cause == "leak.tensors-kept"
+
+
+def test_results_that_are_kept_to_the_end_of_a_run_that_fits_are_only_a_guess():
+    """A run that completed with room to spare gets no alarm for its list of results; with graphs in it, it does."""
+    plain = told(held(growing(top=4 * GB, killed=False), 55, {"bytes": 3 * GB}))
+    graph = told(held(growing(top=4 * GB, killed=False), 55, {"bytes": 3 * GB, "graph": True}))
+
+    assert (plain.cause, plain.grade) == ("leak.tensors-kept", "hypothesis")
+    assert (graph.cause, graph.grade) == ("leak.graph-retained", "established")
+
+
+def test_a_cache_of_tf_data_is_named_by_its_call():
+    """Growth in the first epoch of a TensorFlow run with `.cache()` and no holder in Python is that cache's."""
+    record = source(growing(), "data = (files.map(load)", "        .cache()", "        .prefetch(2))")
+    record.event("guest", 0.6, pid=TRAINER, role="trainer", file=FILE)
+    record.event("adapter", 1, pid=TRAINER, framework="tensorflow", version="2.18", state="on")
+    found = told(record)
+
+    assert (found.cause, found.culprit.line) == ("leak.cache-unbounded", 2)
+    assert found.cures[0].how == "- .cache()\n+ .cache(filename)"
+
+
+def test_a_flat_run_with_a_long_list_is_healthy():
+    """What a run holds is not what grows: without growth there is nothing to tell."""
+    record = held(ordinary_run(), 55, {"bytes": 1 * GB, "graph": True}, rss=2 * GB).exit(60, 0)
+
+    assert causes(verdict(record)) == []
+
+
+def test_a_validation_that_keeps_its_graphs_is_a_leak_whatever_its_curve_looks_like():
+    """Memory that shoots up in a validation is told by what holds it, not as one step too large."""
+    record = source(without_memory(ordinary_run(), 0), "for x in val:", "    outputs.append(model(x))")
+    for second in range(60):
+        memory(record, second, 2 * GB if second < 55 else (2 + 1.2 * (second - 54)) * GB)
+    memory(record, 60.2, 1 * MB, oom_kill=1).exit(60, 137, "SIGKILL")
+    row = {"name": "outputs", "variable": "outputs", "graph": True, "shape": [64, 10], "bytes": 5 * GB}
+    found = told(held(record, 59, row, rss=7 * GB, step_before=590, rss_before=2 * GB))
+
+    assert (found.cause, found.grade, found.culprit.line) == ("leak.graph-retained", "supported", 2)
+    assert "no_grad" in found.cures[0].how
+    assert causes(verdict(record)) == ["leak.graph-retained"]
+
+
+def test_two_lists_in_one_variable_are_weighed_together():
+    """Neither of two lists in a dict explains most of the growth, but both do."""
+    record = growing()
+    base = {"variable": "stats", "scope": "global", "owner": "", "file": FILE, "type": "list", "kind": "tensor"}
+    base |= {"length": 500, "length_before": 50, "bytes": 2.4 * GB, "bytes_before": 0}
+    rows = [{**base, "name": f"stats['{key}']"} for key in ("grad", "out")]
+    record.event("held", 55, pid=TRAINER, step=550, step_before=10, rss=7 * GB, rss_before=1 * GB, list=rows)
+
+    assert told(record).grade == "established"

@@ -1,0 +1,224 @@
+"""What a NaN is put down to, from the look that was taken or from the windows of steps alone."""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnosis.build import TRAINER, causes, exception, ordinary_run
+
+from holter.diagnosis.doctor import verdict
+from holter.diagnosis.edge_calls import edge_calls
+from holter.diagnosis.nonfinite import growth_of
+from holter.diagnosis.repaired_line import repaired_line
+
+CALM = [2.3, 2.2, 2.25, 2.1, 2.15, 2.0, 2.05, 1.98, 2.0, 1.95, 1.9, 1.97]
+PARAMS = {"bad": 0, "of": 6, "max": 1.2, "dtype": "float32"}
+
+
+def seen(record, **fields):
+    """Add a look at step 300."""
+    known = {"step": 300, "what": "loss", "loss": "nan", "losses": CALM, "params": PARAMS, "looked_at": 2, "lr": 0.01}
+    return record.event("nan", 40, pid=TRAINER, **{**known, **fields})
+
+
+def made(record, what="optimizer", line=9):
+    place = {"file": "/home/u/train.py", "line": line, "function": "main", "code": f"make_{what}()"}
+    return record.event("made", 3, pid=TRAINER, what=what, name="SGD", made=1, alive=1, **place)
+
+
+def first(record):
+    return verdict(record.exit(59, code=0)).findings[0]
+
+
+def test_losses_that_grew_before_the_first_nan_point_to_the_rate_and_the_optimizers_line():
+    """A loss that grew a thousandfold in several steps is the learning rate's, on the line that made the optimizer."""
+    found = first(seen(made(ordinary_run()), losses=[2.3, 2.1, 9.0, 80.0, 900.0, 2.0e5]))
+
+    assert (found.cause, found.grade) == ("nan.learning-rate", "supported")
+    assert found.culprit is not None
+    assert found.culprit.line == 9
+    assert "2e+05" in found.claim
+    assert "0.01" in found.claim
+
+
+def test_a_bad_sample_is_established_and_named_by_its_index():
+    """The sample's index in the dataset stands in the claim, and the cure is about it."""
+    bad = {"name": "x", "bad": "nan", "sample": 3, "index": 1234, "of": 32, "samples": 1, "max": 4.0}
+    found = first(seen(made(ordinary_run(), "loader", 12), what="input", inputs=bad))
+
+    assert (found.cause, found.grade) == ("nan.data", "established")
+    assert "sample 1234" in found.claim
+    assert found.culprit is not None
+    assert found.culprit.line == 12
+
+
+def test_an_operation_of_finite_values_clears_a_batch_with_a_nan_that_was_not_used():
+    """A NaN in the batch is no cause where the first bad operation had only finite inputs."""
+    bad = {"name": "unused", "bad": "nan", "sample": 0, "of": 32}
+    place = {"file": "/home/u/train.py", "line": 20, "function": "loss", "code": "return torch.log(p).mean()"}
+    found = first(seen(ordinary_run(), what="input", inputs=bad, op="log", edge="log of 0", via="replay", **place))
+
+    assert (found.cause, found.grade) == ("nan.math", "established")
+    assert found.culprit is not None
+    assert found.culprit.line == 20
+    assert "+ return torch.log(p + 1e-8).mean()" in found.cures[0].how
+
+
+def test_one_outlier_is_the_datas_fault_although_the_weights_ran_away_after_it():
+    """The first spike counts: its batch held a value far beyond all others."""
+    inputs = {"name": "x", "bad": "outlier", "sample": 7, "index": 70, "max": 1e9, "usual": 2.0, "of": 32}
+    spikes = [{"step": 299, "loss": 1e14, "inputs": inputs}]
+    huge = {**PARAMS, "max": 1e12}
+    found = first(seen(ordinary_run(), losses=[*CALM, 1e14], spikes=spikes, params=huge, op="mse_loss", via="replay"))
+
+    assert found.cause == "nan.data"
+    assert "1e+09" in found.claim
+    assert "sample 70" in found.claim
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"op": "matmul", "via": "replay", "op_dtype": "float16", "finite_in_float32": True},
+        {"what": "parameter", "params": {**PARAMS, "bad": 6, "dtype": "float16"}, "losses": [1.37]},
+        {"what": "gradient", "scale": 1e-5},
+    ],
+)
+def test_half_precision_is_named_where_float32_would_have_done(fields):
+    """An operation that is finite in float32, half weights, or a loss scale that collapsed."""
+    assert first(seen(ordinary_run(), **fields)).cause == "nan.precision"
+
+
+def test_half_precision_is_not_blamed_for_losses_that_ran_away():
+    """Losses that grew for many steps would have left any range."""
+    fields = {"op": "sum", "via": "replay", "op_dtype": "float16", "finite_in_float32": True}
+    losses = [2.0, 2.1, 9.0, 40.0, 300.0, 5000.0, 90000.0]
+
+    assert first(seen(ordinary_run(), losses=losses, **fields)).cause == "nan.learning-rate"
+
+
+def test_a_gradient_at_the_slope_of_a_root_is_math():
+    """A finite loss with a gradient that is no number, and one root in the graph."""
+    lines = [{"file": "/home/u/train.py", "line": 8, "function": "norm", "code": "return torch.sqrt(d)"}]
+    found = first(seen(ordinary_run(), what="gradient", slopes=[{"op": "sqrt", "lines": lines, "sure": True}]))
+
+    assert (found.cause, found.grade) == ("nan.math", "supported")
+    assert found.culprit is not None
+    assert found.culprit.line == 8
+
+
+def test_exactly_one_reason_is_given_for_one_nan():
+    """The four rules share one reading: they never contradict each other."""
+    record = seen(made(ordinary_run()), losses=[2.0, 90.0, 1e4, 1e8]).exit(59, code=0)
+
+    assert [cause for cause in causes(verdict(record)) if cause.startswith("nan")] == ["nan.learning-rate"]
+
+
+def test_a_nan_is_the_first_finding_of_a_run_that_raised_because_of_it():
+    """The exception only reports what the look has seen."""
+    record = seen(made(ordinary_run()), losses=[2.0, 90.0, 1e4, 1e8])
+    exception(record, 41, "ValueError", "loss is nan")
+    found = causes(verdict(record.exit(42, code=1)))
+
+    assert found[0] == "nan.learning-rate"
+    assert "user-error" not in found
+
+
+def test_a_guess_does_not_stand_before_another_error():
+    """Nothing was seen of the batch, and the run ended with an exception about something else."""
+    record = seen(ordinary_run(), looked_at=0, params={})
+    exception(record, 41, "KeyError", "'labels'")
+
+    assert causes(verdict(record.exit(42, code=1)))[0] == "user-error"
+
+
+def test_an_exception_that_says_so_is_enough_for_the_family():
+    """A loop that nothing could look into, and that ended itself for a loss that is no number."""
+    record = exception(ordinary_run(), 41, "RuntimeError", "loss became NaN at step 300")
+
+    assert causes(verdict(record.exit(42, code=1)))[0].startswith("nan.")
+
+
+def test_losses_that_recovered_are_no_finding():
+    """A loss scaler or a skipped batch: the next losses were numbers."""
+    record = seen(ordinary_run(), what="loss").event("nan-over", 41, pid=TRAINER, step=301)
+
+    assert causes(verdict(record.exit(59, code=0))) == []
+
+
+def test_windows_alone_tell_a_run_that_ran_away():
+    """A record without a look still has the losses of its windows and the first bad step."""
+    record = made(ordinary_run(seconds=10, steps=False))
+    for second, loss in enumerate((2.0, 9.0, 70.0, 3000.0, 2e6)):
+        record.steps(second + 2, 10 * (second + 1), loss={"last": loss, "min": loss, "max": loss}, lr=0.5)
+    record.steps(7, 60, bad_loss=53).steps(8, 70, bad_loss=61)
+    found = verdict(record.exit(9, code=0)).findings[0]
+
+    assert (found.cause, found.grade) == ("nan.learning-rate", "supported")
+    assert "step 53" in found.claim
+
+
+def test_windows_with_one_bad_loss_and_good_ones_after_it_are_silent():
+    """One infinite loss among many that are numbers."""
+    record = ordinary_run(seconds=10, steps=False)
+    good = {"last": 2.0, "min": 1.0, "max": 3.0}
+    record.steps(2, 10, loss=good).steps(3, 20, loss=good, bad_loss=15).steps(4, 30, loss=good)
+
+    assert causes(verdict(record.exit(9, code=0))) == []
+
+
+def test_an_infinite_norm_of_a_loss_scaler_is_silent():
+    """Gradients that overflow under a scaler are skipped on purpose."""
+    record = ordinary_run(seconds=10, steps=False)
+    record.steps(2, 10, loss={"last": 2.0, "min": 1.0, "max": 3.0}, bad_grad=10)
+
+    assert causes(verdict(record.exit(9, code=0))) == []
+
+
+def test_a_message_about_bad_input_is_data():
+    """Libraries refuse what is no number; then nothing has been trained on it."""
+    record = exception(ordinary_run(), 30, "ValueError", "Input X contains NaN.")
+
+    assert causes(verdict(record.exit(31, code=1)))[0] == "nan.data"
+
+
+def test_a_damaged_look_is_survived():
+    """Fields of other types, or none at all, lead to no error."""
+    for event in ({}, {"losses": 3, "params": [], "inputs": "x", "slopes": [3], "spikes": {}, "step": "x"}):
+        record = ordinary_run().event("nan", 40, pid=TRAINER, **event).exit(59, code=0)
+
+        assert all(finding.cause.startswith("nan") for finding in verdict(record).findings)
+
+
+def test_growth_is_told_from_noise():
+    """A loss that only wavers has not grown, however low it has come."""
+    noisy = growth_of([0.95, 0.6, 0.4, 0.3, 0.2, 0.17, 0.14, 0.12, 0.07, 0.15, 0.03, 0.41, 0.07, 0.06])
+    away = growth_of([2.3, 2.2, 8.0, 70.0, 900.0])
+
+    assert noisy is not None
+    assert not noisy.clear
+    assert away is not None
+    assert away.clear
+
+
+def test_unprotected_functions_are_found_and_protected_ones_are_not():
+    """An epsilon, a clip, a count or NumPy on plain numbers keep a line out."""
+    lines = [
+        "def loss(y, p):",
+        "    a = tf.math.log(p)",
+        "    b = tf.math.log(p + 1e-7)",
+        "    c = total / len(y)",
+        "    d = np.log(3)",
+        "    return a / tf.reduce_sum(y)",
+    ]
+
+    assert edge_calls(lines) == [(2, "log"), (6, "div")]
+
+
+def test_a_line_is_repaired_where_the_edge_is():
+    """An epsilon goes into the call, around the divisor, or a clamp before the method."""
+    assert (
+        repaired_line("x = torch.sqrt((d * d).sum(1))", "slope of sqrt at 0") == "x = torch.sqrt((d * d).sum(1) + 1e-8)"
+    )
+    assert repaired_line("return a / x.std(1)", "division by zero") == "return a / (x.std(1) + 1e-8)"
+    assert repaired_line("return p.log()", "log of 0") == "return p.clamp(min=1e-8).log()"
+    assert repaired_line("if (", "log of 0") == ""
