@@ -52,6 +52,16 @@ def test_a_process_that_shoots_up_is_asked_while_it_still_can_answer(tmp_path):
     assert ward.events[0]["threads"][0]["frames"][0]["line"] == 8
 
 
+def test_a_climb_of_many_seconds_is_looked_at_all_along(tmp_path):
+    ward = Ward(tmp_path)
+    for n in range(200):
+        if n % 2 == 0:
+            ward.sample()  # near the limit samples come as often as glances
+        ward.glance((0.25 + n * 0.0035) * GB)
+
+    assert 8 <= len(ward.asked) <= 12
+
+
 def test_memory_that_stands_or_creeps_asks_for_nothing(tmp_path):
     ward = Ward(tmp_path)
     for n in range(200):

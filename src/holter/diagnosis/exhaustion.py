@@ -12,7 +12,7 @@ from holter.diagnosis.fields import number, text, whole
 from holter.diagnosis.frames import Frame
 from holter.diagnosis.growth import Growth, by_step, growth_by_epoch, growth_of, later_growth, steady_rise
 from holter.diagnosis.memory import MemoryCurve, device_curve, memory_curve, process_curve
-from holter.diagnosis.memory_looks import filled_by, memory_looks
+from holter.diagnosis.memory_looks import filled_by, gathered_by, memory_looks
 from holter.diagnosis.oom import oom_evidence, oom_kill_of, tree_evidence
 from holter.diagnosis.progress import Progress, progress_of
 from holter.diagnosis.raised import culprit_frame, message_of, raised_in
@@ -112,7 +112,8 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     frame = culprit_frame(raised) if raised is not None and refused else None
     if frame is None and shape != "leak":
         # A kill leaves no traceback; the stacks that were taken while memory shot up do.
-        frame = filled_by(record, kill.pid if kill is not None else None)
+        victim = kill.pid if kill is not None else None
+        frame = (gathered_by(record, victim) if shape == "data" else None) or filled_by(record, victim)
     in_worker = kill is not None and kill.role == "worker"
     return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress, in_worker)
 

@@ -8,6 +8,7 @@ from holter.diagnosis.examined import once
 from holter.diagnosis.fields import moment, number, text, whole
 from holter.diagnosis.frames import Frame
 from holter.diagnosis.rule import RecordLike
+from holter.diagnosis.script import culprit_at, grown_in, loop_around
 from holter.diagnosis.stalls import main_thread
 
 # Of one climb: looks further apart than this belong to different ones.
@@ -55,3 +56,22 @@ def filled_by(record: RecordLike, pid: int | None = None) -> Frame | None:
         gained[key] = gained.get(key, 0.0) + (max(0.0, look.used - before) if before is not None else 1.0)
         before = look.used
     return frames[max(gained, key=lambda key: gained[key])] if gained else None
+
+
+def gathered_by(record: RecordLike, pid: int | None = None) -> Frame | None:
+    """Name the line that gathers, where a loop filled memory bit by bit: what it calls works, but keeps nothing."""
+    looks = [look for look in memory_looks(record) if pid is None or look.pid == pid]
+    loops: list[tuple[str, int, int]] = []
+    for look in looks:
+        for frame in reversed(look.frames):
+            loop = loop_around(record.source(frame.file), frame.line) if frame.user else None
+            if loop is not None:
+                loops.append((frame.file, loop, frame.line))
+                break
+    if not loops or len(loops) <= len(looks) / 2:
+        return None
+    file, loop, line = max(loops, key=loops.count)
+    lines = record.source(file)
+    kept = [at for at in grown_in(lines, loop) if loop_around(lines, at) == loop]
+    found = culprit_at(file, lines, kept[0] if kept else line)
+    return Frame(found.file, found.line, found.function, found.code, True)

@@ -72,8 +72,7 @@ def _from_itself(value: ast.expr, name: str) -> bool:
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         return any(_is(part, name) for part in ast.walk(value))
     if isinstance(value, ast.Call):
-        called = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
-        return called in _JOINS and any(_is(part, name) for part in ast.walk(value))
+        return _called(value) in _JOINS and any(_is(part, name) for part in ast.walk(value))
     return False
 
 
@@ -90,6 +89,10 @@ def _is(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == name
 
 
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
 def calls_of(lines: Sequence[str], names: Iterable[str]) -> list[tuple[int, str]]:
     """Give the line and the name of each call of one of these functions or methods, such as `log` or `half`."""
     tree, wanted = tree_of(lines), frozenset(names)
@@ -98,7 +101,7 @@ def calls_of(lines: Sequence[str], names: Iterable[str]) -> list[tuple[int, str]
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            called = _called(node)
             if called in wanted:
                 # The name itself may stand lines below the start of a chain of calls.
                 found.append((getattr(node.func, "end_lineno", None) or node.lineno, called))
@@ -197,3 +200,17 @@ def turn_of_loop(lines: Sequence[str], line: int, depth: int = 5) -> int:
         if loop_around(lines, found) is not None:
             return found
     return line
+
+
+def grown_in(lines: Sequence[str], line: int) -> list[int]:
+    """Give the lines below the statement on a line that make something grow: `.append(...)`, `name[key] = ...`."""
+    tree = tree_of(lines)
+    if tree is None:
+        return []
+    holders = [node for node in ast.walk(tree) if isinstance(node, _LOOPS) and node.lineno == line]
+    nodes = [inner for holder in holders for inner in ast.walk(holder)]
+    found = {node.lineno for node in nodes if isinstance(node, ast.Call) and _called(node) in _GROWS}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
+            found.add(node.lineno)
+    return sorted(found)

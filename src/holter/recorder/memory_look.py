@@ -8,6 +8,7 @@ glance, from a file that outlives the process.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ from holter.recorder.sampler import nearest_limit
 EVERY = 0.05  # seconds between glances
 _MOST = 24  # looks in one run
 _LARGEST = 3  # processes that are watched
-_FAST = 0.04  # of the limit, within the time of one sample: growth that is worth a look
+_FAST = 0.02  # of the limit, within a second: growth that is worth a look
+_SECOND = 1.0
 _APART = 0.06  # of the limit: how much more there must be before the next look
 _SETTLES = 0.06  # seconds until what faulthandler wrote is whole
 
@@ -56,6 +58,7 @@ class MemoryLook:
         self._watched: list[_Watched] = []
         self._used = self._limit = 0.0
         self._next_at = 0.0  # bytes: no look below this
+        self._past: deque[tuple[float, float]] = deque(maxlen=64)  # moments of the last second, and what was used
         self._taken = 0
         self._asked: list[_Asked] = []
 
@@ -89,10 +92,13 @@ class MemoryLook:
                 grown.append((held - one.at_sample, one.pid))
         if not grown:
             return
-        more = max(0.0, sum(by for by, _ in grown))
-        used = self._used + more
-        left = self._limit - self._used
-        if more < min(_FAST * self._limit, 0.5 * left) or used < self._next_at or used < 0.3 * self._limit:
+        used = self._used + max(0.0, sum(by for by, _ in grown))
+        while self._past and now - self._past[0][0] > _SECOND:
+            self._past.popleft()
+        self._past.append((now, used))
+        more = used - min(before for _, before in self._past)
+        left = self._limit - used
+        if more < min(_FAST * self._limit, left) or used < self._next_at or used < 0.3 * self._limit:
             return
         self._next_at = used + _APART * self._limit
         self._take(max(grown)[1], used, now)
