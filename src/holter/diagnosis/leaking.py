@@ -211,7 +211,7 @@ def outlook_of(record: RecordLike, curve: MemoryCurve, progress: Progress) -> Ou
         known = [(float(begin.step), value) for begin, value in levels(trained, begins)]
         bounds = [float(begin.step) for begin in begins]
         spans = list(by_span(trained, bounds).values())[-3:]
-        by_epoch = outlook_by_epoch(known, curve.limit, median(max(some) - median(some) for some in spans))
+        by_epoch = outlook_by_epoch(known, curve.limit, median([max(some) - median(some) for some in spans] or [0.0]))
         between = rises_between(trained, bounds)
         return by_epoch if between else outlook(later, curve.limit) or by_epoch
     return outlook(trained, curve.limit)

@@ -13,7 +13,7 @@ from holter.finding import GRADE_ORDER, Ending, Finding
 # What is out of order with the machine, then with memory, then with the work itself, then how it came to an end.
 _CAUSE_TO_EFFECT = (
     "device-lost", "disk-full", "resource", "recompile", "leak", "oversize", "fragmentation", "thrash", "hang", "nan",
-    "native-crash", "user-error", "early-stop", "input-bound", "overhead", "cpu", "external",
+    "native-crash", "user-error", "early-stop", "input-bound", "overhead", "external", "cpu",
 )  # fmt: skip
 
 # What makes a run slow or large, but does not make it stop with an error of its own.

@@ -59,8 +59,10 @@ def missing_steps(record: RecordLike) -> str:
         # The framework itself says that its training returned: there is no plan left to fall short of.
         return ""
     if found.planned and found.step is not None:
-        # One step an epoch may go missing in the rounding of a last, partial accumulation.
-        if found.planned - found.step > max(1, found.epochs or 1):
+        # One step an epoch may go missing in the rounding of a last, partial accumulation; where an error left the
+        # step that came next, none did.
+        spare = 0 if _error_after(record, found.step) else max(1, found.epochs or 1)
+        if found.planned - found.step > spare:
             return f"{count(found.step)} of {count(found.planned)} steps"
         return ""
     if found.epochs and found.epoch and found.epoch < found.epochs and not found.planned:
@@ -108,13 +110,16 @@ def swallowed_error(record: RecordLike) -> Raised | None:
     for event in record.events_of("exception"):
         if part.get(whole(event, "pid") or 0) == "trainer" and flag(event, "main") is not False:
             return raised_in(record, None)
-    done = progress_of(record).step or 0
-    for event in reversed(record.events_of("step-error")):
-        # An error that left a step and was caught further out, with no step after it.
-        if (whole(event, "step") or 0) > done:
-            return raised_from(event)
+    left = _error_after(record, progress_of(record).step or 0)
+    if left is not None:
+        return raised_from(left)
     printed = [one for one in printed_tracebacks(record) if one.name not in ("KeyboardInterrupt", "SystemExit")]
     return printed[-1] if printed else None
+
+
+def _error_after(record: RecordLike, done: int) -> dict[str, Any] | None:
+    """Give an error that left a step and was caught further out, with no step after it."""
+    return next((event for event in record.events_of("step-error")[::-1] if (whole(event, "step") or 0) > done), None)
 
 
 def exit_line(record: RecordLike) -> Frame | None:

@@ -21,6 +21,7 @@ from ..user_frame import user_frame
 from . import _patch
 from ._keras_fit import Fits
 from ._loop import EVALUATING, TRAINING, loop_of
+from ._step_errors import StepErrors
 
 WAITS_FOR = ("keras",)
 
@@ -33,6 +34,7 @@ def install(guest, keras):
     _patch.each_guarded(
         guest.guard,
         adapter.patch_callbacks,
+        adapter.patch_fit,
         adapter.patch_batches,
         adapter.patch_optimizers,
         adapter.patch_births,
@@ -47,6 +49,7 @@ class _Adapter:
         self.guest = guest
         self.keras = keras
         self.loop = loop_of(guest)
+        self.left_by = StepErrors(guest, self.loop.beat).left_by
         self.newborn = []
         self.is_eager = _eagerness(keras.backend.backend())
         self.loop.at_begin.append(self.count_models)
@@ -54,6 +57,21 @@ class _Adapter:
 
     def patch_callbacks(self):
         Fits(self.loop).patch(self.keras.callbacks.CallbackList)
+
+    def patch_fit(self):
+        """An error that leaves `fit` may be caught by the script, and never be shown."""
+        owner = _patch.owner_of(self.keras.Model, "fit")
+        inner, left = owner.fit, self.left_by
+
+        @functools.wraps(inner)
+        def fit(*args, **kwargs):
+            try:
+                return inner(*args, **kwargs)
+            except BaseException as error:
+                left(error)
+                raise
+
+        owner.fit = fit
 
     # --- one batch by hand --------------------------------------------------------------------------------
 
@@ -67,7 +85,7 @@ class _Adapter:
 
     def _patch_batch(self, owner, name, busy):
         inner = getattr(owner, name)
-        loop, enter, guard = self.loop, self.loop.beat.enter, self.loop.guard
+        loop, enter, guard, left = self.loop, self.loop.beat.enter, self.loop.guard, self.left_by
         phase = f.FORWARD if busy == TRAINING else f.VALIDATION
 
         @functools.wraps(inner)
@@ -81,7 +99,7 @@ class _Adapter:
             try:
                 result = inner(model, *args, **kwargs)
             except BaseException as error:
-                _patch.drop_own_frame(error)
+                left(error)
                 raise
             finally:
                 if ours:

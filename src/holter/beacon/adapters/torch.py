@@ -17,10 +17,10 @@ from math import nan
 from time import monotonic
 
 from ...record import ring_format as f
-from ..farewell import describe
 from . import _torch_device, _torch_holdings, _torch_plan
 from ._anatomy import anatomy_of
 from ._patch import drop_own_frame, timed
+from ._step_errors import StepErrors
 from ._torch_births import Births
 from ._torch_compiles import Compiles
 from ._torch_nan import NanWatch
@@ -29,7 +29,6 @@ from ._turns import Turns
 
 WAITS_FOR = ("torch",)
 _TRAINED = 200_000
-_STEP_ERRORS = 20
 
 
 def install(guest, torch):
@@ -51,8 +50,7 @@ class _Adapter:
         self.trained = set()  # ids of parameters that an optimizer holds
         self.births = Births(guest, torch)
         self.wrapped = set()  # model classes whose calls are timed
-        self.errors = 0
-        self.told_error = None
+        self.left_by = StepErrors(guest, self.beat).left_by
         self.loss = nan
         self.batch = 0
         self.shape = None
@@ -154,19 +152,6 @@ class _Adapter:
         tensors = [t for t in (*args, *kwargs.values()) if hasattr(t, "shape") and hasattr(t, "dtype")][:8]
         described = [[list(t.shape), str(t.dtype)] for t in tensors]
         self.plan.say_batch(self.beat.steps + 1, described)
-
-    def left_by(self, error):
-        """An error leaves a step: keep our line out of its traceback, and note it in case nobody ever shows it."""
-        drop_own_frame(error)
-        if isinstance(error, StopIteration) or not isinstance(error, Exception) or self.told_error == id(error):
-            return
-        self.told_error = id(error)
-        self.errors += 1
-        if self.errors <= _STEP_ERRORS:
-            try:
-                self.guest.say("step-error", step=self.beat.steps + 1, **describe(error, above=2))
-            except Exception as own:
-                self.guard.caught("step-error", own)
 
     # --- the phases ---------------------------------------------------------------------------------------
 

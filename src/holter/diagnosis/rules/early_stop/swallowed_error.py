@@ -9,6 +9,7 @@ Cure: let it through: no bare `except`, `set -o pipefail` in a pipe.
 
 from __future__ import annotations
 
+from holter.diagnosis.frames import short_path
 from holter.diagnosis.raised import culprit_frame
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.script import culprit_at, handler_around
@@ -35,12 +36,15 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         evidence.append(Evidence("steps", found.words))
     # The trainer itself died of it: then it was the shell around it that lost the exit code.
     died = any(event.get("pid") == found.raised.pid for event in record.events_of("exception"))
-    cure = "re-raise it after logging, and catch only what you expect"
+    caught = _swallowed_at(record, found.raised)
+    where = f" at line {caught.line}" if caught is not None else ""
+    cure = f"re-raise it{where} after logging, and catch only what you expect"
+    if caught is not None and not died:
+        evidence.append(Evidence("caught", f"{short_path(caught.file)}:{caught.line} {caught.code}"))
     if died:
         cure = "set -o pipefail in the shell, so that the error's exit code counts"
     cures = (Cure(cure),)
-    caught = None if died else _swallowed_at(record, found.raised)
-    return Finding(CAUSE, grade, claim, tuple(evidence), caught or (frame.culprit if frame else None), cures)
+    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
 
 
 def _swallowed_at(record: RecordLike, raised: Raised) -> Culprit | None:
