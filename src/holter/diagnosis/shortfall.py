@@ -11,6 +11,7 @@ from holter.diagnosis.evidence import roles
 from holter.diagnosis.examined import once
 from holter.diagnosis.fields import flag, moment, number, text, whole
 from holter.diagnosis.frames import Frame, is_user_file
+from holter.diagnosis.one_shot import read_once
 from holter.diagnosis.progress import progress_of
 from holter.diagnosis.raised import raised_from, raised_in
 from holter.diagnosis.rule import RecordLike
@@ -38,6 +39,7 @@ class Shortfall:
     warning: str = ""
     raised: Raised | None = None
     exit_line: Frame | None = None
+    dry: bool = False  # the input gave something in one pass only
 
     @property
     def did(self) -> str:
@@ -150,6 +152,9 @@ def shortfall_of(record: RecordLike) -> Shortfall | None:
     missing = missing_steps(record)
     if died is not None:
         return Shortfall(missing, raised=died)
+    dry = "" if record.events_of("early-stop") else _dry(record)
+    if dry:
+        return Shortfall(dry, dry=True)
     if not missing or record.recorder_lost:
         return None
     warning = exhausted_warning(record)
@@ -161,6 +166,29 @@ def shortfall_of(record: RecordLike) -> Shortfall | None:
     if guessed and not (warning or error or line):
         return None
     return Shortfall(missing, warning, error, line)
+
+
+def _dry(record: RecordLike) -> str:
+    """Say that all steps were made in the first pass, where later ones found nothing left to read."""
+    found = progress_of(record)
+    if not found.step:
+        return ""
+    begun = [(whole(event, "epoch") or 0, whole(event, "step")) for event in record.events_of("epoch")]
+    empty = [epoch for epoch, step in begun if step == found.step]
+    # The last pass of a run that is over may well have begun; several that began without a step were empty.
+    if len(empty) >= 2 and min(empty) > 1:
+        return f"{count(found.step)} steps, none of them after epoch {min(empty) - 1} of {max(empty)}"
+    if len(begun) > 1 or not (found.epochs or 0) > 1:
+        return ""
+    if any(read_once(record.source(file)) for file in scripts_of(record)):
+        return f"{count(found.step)} steps, all of them in the first of {count(found.epochs or 0)} epochs"
+    return ""
+
+
+def scripts_of(record: RecordLike) -> list[str]:
+    """Give the files of the user's that were kept, the script itself first."""
+    named = [text(event, "file") for kind in ("guest", "made") for event in record.events_of(kind)]
+    return list(dict.fromkeys(file for file in named if file))
 
 
 def _trainer_died(record: RecordLike) -> Raised | None:

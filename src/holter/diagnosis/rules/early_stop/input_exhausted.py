@@ -1,19 +1,21 @@
 """The input ran out before the planned steps were done.
 
-What it sees: exit code 0, fewer steps than planned, and the framework's warning that the input ran out.
+What it sees: exit code 0 and fewer steps than planned, with the framework's warning that the input ran out; or
+epochs that went by without a step, since a generator is empty after its first pass.
 Why it matters: the run looks finished and the model was trained on a fraction of the plan.
 May be confused with: early stopping on purpose; the same warning in a run that did all of its steps.
-How sure: established, since the warning and the counts agree.
+How sure: established where the warning and the counts agree, or where the script shows what can be read only once.
 Cure: `.repeat()` on the dataset, or the true number of steps per epoch.
 """
 
 from __future__ import annotations
 
 from holter.diagnosis.fields import text
+from holter.diagnosis.one_shot import read_once
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.script import calls_of, culprit_at, settings_of
-from holter.diagnosis.shortfall import shortfall_of
-from holter.finding import Culprit, Cure, Ending, Evidence, Finding
+from holter.diagnosis.shortfall import Shortfall, scripts_of, shortfall_of
+from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
 
 CAUSE = "early-stop.input-exhausted"
 
@@ -21,12 +23,28 @@ CAUSE = "early-stop.input-exhausted"
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the counts and quote the warning."""
     found = shortfall_of(record) if ending.kind == "stopped-early" else None
+    if found is not None and found.dry:
+        return _read_once(record, found)
     if found is None or not found.warning:
         return None
     evidence = (Evidence("steps", found.words), Evidence("warning", found.warning))
     cures = (Cure("dataset.repeat() before fit, or leave steps_per_epoch out so that it is counted", "", "equivalent"),)
     claim = f"the input ran out after {found.words}, and the framework only warned"
     return Finding(CAUSE, "established", claim, evidence, _asked_for(record), cures)
+
+
+def _read_once(record: RecordLike, found: Shortfall) -> Finding:
+    """Input that was empty after its first pass, such as a generator: the later epochs trained on nothing."""
+    culprit = None
+    for file in scripts_of(record):
+        line = read_once(record.source(file))
+        if line is not None:
+            culprit = culprit_at(file, record.source(file), line)
+            break
+    claim = f"the input can be read only once, and was empty from then on: {found.words}"
+    cure = Cure("make the iterator anew in each epoch, or keep the data in a Dataset or a list", "", "changed")
+    grade: Grade = "established" if culprit is not None else "supported"
+    return Finding(CAUSE, grade, claim, (Evidence("steps", found.words),), culprit, (cure,))
 
 
 def _asked_for(record: RecordLike) -> Culprit | None:

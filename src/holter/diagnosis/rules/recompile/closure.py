@@ -16,6 +16,8 @@ from holter.diagnosis.rule import RecordLike
 from holter.finding import Cure, Ending, Finding
 
 CAUSE = "recompile.closure"
+# A new model brings its own functions: that they are traced anew is the least of it.
+YIELDS_TO = ("leak.model-rebuilt",)
 
 
 def examine(record: RecordLike, _ending: Ending) -> Finding | None:

@@ -1,0 +1,84 @@
+"""Input that can be read only once, seen in the script; and what only looks like it."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from build import TRAINER, ordinary_run
+
+from holter.diagnosis.doctor import verdict
+from holter.diagnosis.one_shot import read_once
+
+GENERATOR = """
+def rows(n):
+    for i in range(n):
+        yield i
+
+stream = {made}
+for epoch in range(10):
+    for x in {read}:
+        loss = model(x)
+        loss.backward()
+        {after}
+"""
+SHARED = """
+class Feed:
+    def __init__(self, n):
+        self.rows = {made}
+
+    def __iter__(self):
+        return self.rows
+"""
+
+
+def script(text, **parts):
+    return textwrap.dedent(text).format(**parts).split("\n")
+
+
+@pytest.mark.parametrize("made", ["rows(100)", "zip(a, b)", "map(read, files)", "(load(f) for f in files)", "iter(x)"])
+def test_a_generator_read_in_every_epoch_is_found(made):
+    assert read_once(script(GENERATOR, made=made, read="stream", after="")) == 8
+
+
+@pytest.mark.parametrize(
+    ("made", "read", "after"),
+    [
+        ("list(rows(100))", "stream", ""),
+        ("DataLoader(rows)", "stream", ""),
+        ("rows(100)", "rows(100)", ""),
+        ("rows(100)", "stream", "break"),
+        ("itertools.cycle(rows(100))", "stream", ""),
+    ],
+)
+def test_what_can_be_read_again_or_goes_on_is_not(made, read, after):
+    assert read_once(script(GENERATOR, made=made, read=read, after=after)) is None
+
+
+def test_an_endless_generator_is_not():
+    text = GENERATOR.replace("for i in range(n):", "while True:")
+
+    assert read_once(script(text, made="rows(1)", read="stream", after="")) is None
+
+
+def test_a_dataset_that_hands_out_one_generator_is_found():
+    assert read_once(script(SHARED, made="(i for i in range(n))")) == 7
+    assert read_once(script(SHARED, made="list(range(n))")) is None
+
+
+def test_epochs_that_pass_without_a_step_are_an_exhausted_input():
+    record = ordinary_run()
+    for epoch, step in ((1, 0), (2, 550), (3, 550), (4, 550)):
+        record.event("epoch", 50 + epoch, pid=TRAINER, epoch=epoch, step=step)
+
+    told = verdict(record.exit(60, 0))
+
+    assert (told.ending.kind, told.findings[0].cause) == ("stopped-early", "early-stop.input-exhausted")
+    assert "none of them after epoch 1 of 4" in told.findings[0].claim
+
+
+def test_a_last_epoch_that_had_only_begun_is_none():
+    record = ordinary_run().event("epoch", 1, pid=TRAINER, epoch=1, step=0)
+    record.event("epoch", 59, pid=TRAINER, epoch=2, step=550)
+
+    assert verdict(record.exit(60, 0)).healthy
