@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test lint types bench docs clean
+.PHONY: test lint types bench score docs clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,10 @@ types: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python bench/run.py
+
+# Every patient under Holter, for about an hour; NAMES="torch_ keras_" for some, WRITE=1 to write docs/scoreboard.md.
+score: $(STAMP)
+	$(BIN)/python -m tests.score $(NAMES) $(if $(WRITE),--write)
 
 docs: $(STAMP)
 	$(BIN)/python docs/make_rules.py

@@ -11,8 +11,8 @@ from holter.diagnosis.doctor import verdict
 from holter.diagnosis.one_shot import read_once
 
 GENERATOR = """
-def rows(n):
-    for i in range(n):
+def rows(count):
+    for i in range(count):
         yield i
 
 stream = {made}
@@ -56,7 +56,7 @@ def test_what_can_be_read_again_or_goes_on_is_not(made, read, after):
 
 
 def test_an_endless_generator_is_not():
-    text = GENERATOR.replace("for i in range(n):", "while True:")
+    text = GENERATOR.replace("for i in range(count):", "while True:")
 
     assert read_once(script(text, made="rows(1)", read="stream", after="")) is None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from holter.diagnosis.script import tree_of
+from holter.diagnosis.script import called_name, tree_of
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _ONE_SHOT_CALLS = frozenset(("iter", "zip", "map", "filter", "enumerate", "reader", "DictReader", "islice", "chain"))
@@ -46,8 +46,8 @@ def _generators(tree: ast.AST) -> set[str]:
             endless = any(
                 isinstance(x, ast.While) and isinstance(x.test, ast.Constant) and x.test.value for x in inside
             )
-            names = {x.attr if isinstance(x, ast.Attribute) else getattr(x, "id", "") for x in inside}
-            if any(isinstance(x, (ast.Yield, ast.YieldFrom)) for x in inside) and not endless and not names & _ENDLESS:
+            called = {called_name(x) for x in inside if isinstance(x, ast.Call)}
+            if any(isinstance(x, (ast.Yield, ast.YieldFrom)) for x in inside) and not endless and not called & _ENDLESS:
                 found.add(node.name)
     return found
 
@@ -58,8 +58,7 @@ def _one_shot(node: ast.AST, makers: set[str]) -> bool:
         return True
     if not isinstance(value, ast.Call):
         return False
-    called = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
-    return called in makers or called in _ONE_SHOT_CALLS
+    return called_name(value) in makers or called_name(value) in _ONE_SHOT_CALLS
 
 
 def _binds(node: ast.AST, name: str) -> bool:

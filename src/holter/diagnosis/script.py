@@ -72,7 +72,7 @@ def _from_itself(value: ast.expr, name: str) -> bool:
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         return any(_is(part, name) for part in ast.walk(value))
     if isinstance(value, ast.Call):
-        return _called(value) in _JOINS and any(_is(part, name) for part in ast.walk(value))
+        return called_name(value) in _JOINS and any(_is(part, name) for part in ast.walk(value))
     return False
 
 
@@ -89,7 +89,8 @@ def _is(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == name
 
 
-def _called(node: ast.Call) -> str:
+def called_name(node: ast.Call) -> str:
+    """Give the name of the function or method that a call calls, without what it belongs to."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
@@ -101,7 +102,7 @@ def calls_of(lines: Sequence[str], names: Iterable[str]) -> list[tuple[int, str]
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            called = _called(node)
+            called = called_name(node)
             if called in wanted:
                 # The name itself may stand lines below the start of a chain of calls.
                 found.append((getattr(node.func, "end_lineno", None) or node.lineno, called))
@@ -209,7 +210,7 @@ def grown_in(lines: Sequence[str], line: int) -> list[int]:
         return []
     holders = [node for node in ast.walk(tree) if isinstance(node, _LOOPS) and node.lineno == line]
     nodes = [inner for holder in holders for inner in ast.walk(holder)]
-    found = {node.lineno for node in nodes if isinstance(node, ast.Call) and _called(node) in _GROWS}
+    found = {node.lineno for node in nodes if isinstance(node, ast.Call) and called_name(node) in _GROWS}
     for node in nodes:
         if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
             found.add(node.lineno)

@@ -46,6 +46,8 @@ class Shortfall:
         """Say how far it came, as a sentence."""
         if not self.words:
             return "the trainer died"
+        if self.dry:
+            return f"it made {self.words}"
         return f"it came to {self.words}" if self.words.startswith("epoch") else f"{self.words} were done"
 
 

@@ -1,0 +1,131 @@
+"""Compares what Holter said of a run, then and afterwards, with the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holter.record.reader import Record, find, open_record
+from tests.score.patient import Patient
+
+NEAR = 2  # lines between the culprit that was named and the true one
+WITHIN = 0.20  # of the run's length, between the end that was foretold and the real one
+
+
+@dataclass
+class Score:
+    """One patient's line in the table; what does not apply is None."""
+
+    patient: Patient
+    skipped: str = ""
+    said: str = ""
+    grade: str = ""
+    claim: str = ""
+    ending: str = ""
+    ending_right: bool | None = None
+    family_right: bool | None = None
+    detail_right: bool | None = None
+    culprit_right: bool | None = None
+    culprit_said: str = ""
+    others: list[str] = field(default_factory=list)
+    verdict_s: float | None = None
+    run_s: float | None = None
+    foretold: str = ""
+    foretold_at: float | None = None
+    lead_s: float | None = None
+    forecast_error: float | None = None
+    forecast_right: bool | None = None
+    alarms: list[str] = field(default_factory=list)
+
+    @property
+    def right(self) -> bool:
+        """A sick one's family named, a healthy one left in peace."""
+        return not self.alarms if self.patient.cause is None else bool(self.family_right)
+
+
+def judge(patient: Patient, home: Path) -> Score:
+    """Ask for the verdict as a user would, and hold it against the sidecar."""
+    score = Score(patient)
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "holter", "why", "--json"],
+        env={**os.environ, "HOLTER_HOME": str(home)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    score.verdict_s = time.monotonic() - began
+    if done.returncode:
+        score.skipped = f"no verdict: {done.stderr.strip()[-200:]}"
+        return score
+    verdict = json.loads(done.stdout)
+    score.ending = verdict["ending"]["kind"]
+    score.ending_right = score.ending in patient.endings
+    _compare(score, verdict["findings"])
+    _look_back(score, open_record(find(None, home)))
+    return score
+
+
+def _compare(score: Score, findings: list[dict[str, Any]]) -> None:
+    patient = score.patient
+    score.others = [f"{each['cause']} ({each['grade']})" for each in findings[1:]]
+    if patient.cause is None:
+        score.alarms += [f"{each['cause']} ({each['grade']})" for each in findings if each["grade"] != "hypothesis"]
+    else:
+        score.family_right = score.detail_right = False
+        score.culprit_right = False if patient.culprit else None
+    if not findings:
+        return
+    first = findings[0]
+    score.said, score.grade, score.claim = first["cause"], first["grade"], first["claim"]
+    culprit = first["culprit"] or {}
+    score.culprit_said = f"{Path(culprit['file']).name}:{culprit['line']}" if culprit else ""
+    if patient.cause is None:
+        return
+    score.detail_right = first["cause"] in (patient.cause, *patient.also)
+    score.family_right = score.detail_right or first["cause"].partition(".")[0] == patient.family
+    if patient.culprit is not None:
+        same_file = Path(culprit.get("file", "")).name == patient.script.name
+        score.culprit_right = same_file and any(abs(culprit["line"] - line) <= NEAR for line in patient.culprit_lines)
+
+
+def _look_back(score: Score, record: Record) -> None:
+    """What was said while the run was still on: when, and how true it came."""
+    begun = float(record.meta["started"])
+    ends = record.events_of("end") or record.events_of("exited")
+    ended = float(ends[-1]["t"]) if ends else begun
+    score.run_s = ended - begun
+    foretold = record.events_of("forecast")
+    if score.patient.cause is None:
+        score.alarms += [f"forecast: {_words(each)}" for each in foretold]
+    if not foretold:
+        score.forecast_right = False if score.patient.grows else None
+        return
+    first = foretold[0]
+    score.foretold, score.lead_s = _words(first), ended - float(first["t"])
+    steps_then, steps_all = _steps(record, float(first["t"])), _steps(record, float("inf"))
+    score.foretold_at = steps_then / steps_all if steps_all else None
+    when = next(
+        (float(first[key]) for key in ("when", "at", "expected") if isinstance(first.get(key), int | float)), None
+    )
+    if when is not None and score.run_s:
+        score.forecast_error = abs(when - ended) / score.run_s
+    if score.patient.grows:
+        early = score.foretold_at is None or score.foretold_at <= 0.5
+        score.forecast_right = early and score.forecast_error is not None and score.forecast_error <= WITHIN
+
+
+def _words(event: dict[str, Any]) -> str:
+    return str(event.get("what") or event.get("text") or "")
+
+
+def _steps(record: Record, until: float) -> int:
+    """The training steps that were done at a moment, the busiest process's."""
+    done: dict[int, int] = {}
+    for line in record.lines("steps"):
+        if float(line["t"]) <= until and isinstance(line.get("last"), int):
+            done[line["pid"]] = max(done.get(line["pid"], 0), line["last"])
+    return max(done.values(), default=0)
