@@ -6,7 +6,7 @@ _HANDLED = ("SIGALRM", "SIGCHLD", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SI
 
 def of_a_handler(error):
     """True for what a signal handler raised while it interrupted us: an error of the script's, not ours to keep."""
-    import signal
+    import signal  # here: only a process in which something went wrong pays for it
 
     handlers = (signal.getsignal(getattr(signal, name)) for name in _HANDLED if hasattr(signal, name))
     codes = [getattr(handler, "__code__", None) for handler in handlers]
@@ -28,7 +28,9 @@ class Guard:
         self.count = 0
 
     def caught(self, where, error):
-        """Note an error of ours; called from `except` blocks, so it must not raise itself."""
+        """Note an error of ours; called from `except` blocks. What a signal handler of the script's raised goes on."""
+        if of_a_handler(error):
+            raise error
         try:
             self.count += 1
             if self.words is not None:

@@ -16,9 +16,14 @@ from holter.finding import Culprit
 _FILLING = re.compile(r"Filling up shuffle buffer \(this may take a while\): (\d+) of (\d+)")
 
 
+# A few elements ahead are what `prefetch` is for; a buffer for shuffling is meant to hold thousands.
+_LARGE_PREFETCH = 64
+_LARGE_SHUFFLE = 2000
+
+
 @dataclass(frozen=True)
 class LibraryCache:
-    """The call that asks for it: `cache` or `shuffle` of tf.data."""
+    """The call that asks for it: `cache`, `shuffle` or `prefetch` of tf.data."""
 
     call: str
     culprit: Culprit
@@ -26,7 +31,7 @@ class LibraryCache:
 
 @once
 def library_cache(record: RecordLike, leak: Leak) -> LibraryCache | None:
-    """Find a `.cache()` without a file or a large `.shuffle()` in a script of TensorFlow's, where growth fits it."""
+    """Find what a script of TensorFlow's asks to keep: `.cache()` without a file, a large `.shuffle()` or `.prefetch()`."""
     if not any(text(event, "framework") == "tensorflow" for event in record.events_of("adapter")):
         return None
     # A cache is full after one pass: growth that goes on through several is something else.
@@ -38,13 +43,26 @@ def library_cache(record: RecordLike, leak: Leak) -> LibraryCache | None:
 def cache_call(record: RecordLike) -> LibraryCache | None:
     """Find the call in the kept sources."""
     filling = _FILLING.search(record.output)
+    found: list[tuple[int, LibraryCache]] = []
     for file in _files(record):
         lines = record.source(file)
-        for line, name in calls_of(lines, ("cache", "shuffle")):
-            code = lines[line - 1]
-            if (name == "cache" and re.search(r"\.cache\(\s*\)", code)) or (name == "shuffle" and filling):
-                return LibraryCache(name, culprit_at(file, lines, line))
-    return None
+        for line, name in calls_of(lines, ("cache", "shuffle", "prefetch")):
+            rank = _rank(name, lines[line - 1], bool(filling))
+            if rank is not None:
+                found.append((rank, LibraryCache(name, culprit_at(file, lines, line))))
+    return min(found, key=lambda one: one[0])[1] if found else None
+
+
+def _rank(name: str, code: str, filling: bool) -> int | None:
+    """Tell how well a call explains memory that fills: lower is better, None not at all."""
+    if name == "cache":
+        return 1 if re.search(r"\.cache\(\s*\)", code) else None
+    asked = re.search(rf"\.{name}\((?:\s*buffer_size\s*=)?\s*([^,)]*)", code)
+    size = asked[1].replace("_", "").strip() if asked else ""
+    if name == "shuffle":
+        small = size.isdigit() and int(size) < _LARGE_SHUFFLE
+        return 0 if filling else None if small else 3
+    return 2 if size.isdigit() and int(size) >= _LARGE_PREFETCH else None
 
 
 def _files(record: RecordLike) -> list[str]:

@@ -14,6 +14,7 @@ from holter.diagnosis.rule import RecordLike
 from holter.finding import Cure, Ending, Finding
 
 CAUSE = "oversize.data"
+YIELDS_TO = ("leak",)
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:

@@ -31,7 +31,8 @@ _BUS = re.compile(r"DataLoader worker .{0,60}killed by signal: Bus error")
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the shared memory that ran out, with its size and what was left."""
-    if ending.kind not in ("exception", "crashed", "stopped-early"):
+    # A trainer whose worker died of it may wait for that worker for ever, until someone ends it.
+    if ending.kind not in ("exception", "crashed", "stopped-early", "hung", "killed", "interrupted"):
         return None
     left = exit_of(record)
     raised = raised_in(record, left.m if left else None)
