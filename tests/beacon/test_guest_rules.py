@@ -93,3 +93,22 @@ def test_what_is_injected_parses_as_python_2_7() -> None:
     done = subprocess.run([python, "-c", code, str(INJECTED)], capture_output=True, text=True, env=dict(os.environ))
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_a_signal_handler_raises_inside_our_code_goes_on():
+    """The guard keeps our own errors, never one that the script's handler raised while it interrupted us."""
+    import os
+    import signal
+
+    from holter.beacon.guard import Guard
+
+    def lost(_number, _frame):
+        raise RuntimeError("a worker was killed")
+
+    before = signal.signal(signal.SIGUSR1, lost)
+    try:
+        guarded = Guard(lambda *_args, **_fields: None)(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        with pytest.raises(RuntimeError, match="a worker was killed"):
+            guarded()
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -238,3 +238,23 @@ def test_failed_fit_leaves_nothing_behind(tmp_path) -> None:
     assert done.out == "broken\n"
     assert "ValueError: Data cardinality" in done.err
     assert "holter" not in done.err
+
+
+def test_an_error_that_leaves_fit_is_told_even_where_the_script_catches_it(tmp_path):
+    """With the step it came in, and the traceback that the user would have had."""
+    script = HEAD + (
+        "class Breaks(keras.callbacks.Callback):\n"
+        "    def on_train_batch_end(self, batch, logs=None):\n"
+        "        if batch == 3:\n"
+        "            raise ValueError('a bad batch')\n"
+        "model = build()\n"
+        "model.compile('sgd', 'mse')\n"
+        "try:\n"
+        "    model.fit(x, y, batch_size=8, verbose=0, callbacks=[Breaks()])\n"
+        "except ValueError as error:\n"
+        "    print('stopped:', error)\n"
+    )
+    found = run(tmp_path, script).kind("step-error")
+
+    assert [(event["type"], event["message"]) for event in found] == [("ValueError", "a bad batch")]
+    assert [frame["function"] for frame in found[0]["frames"] if frame["user"]] == ["<module>", "on_train_batch_end"]

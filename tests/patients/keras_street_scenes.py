@@ -6,7 +6,7 @@ FRAME = (120, 160, 3)
 
 def render(seed):
     """One noisy street frame and whether it shows a crossing."""
-    frame = tf.random.stateless_normal((360, 480, 3), seed=tf.stack([seed, 17]))
+    frame = tf.random.stateless_normal((240, 320, 3), seed=tf.stack([seed, 17]))
     frame = tf.image.adjust_contrast(frame, 1.4)
     frame = tf.image.resize(frame, FRAME[:2], antialias=True)
     crossing = tf.cast(seed % 2, tf.float32)

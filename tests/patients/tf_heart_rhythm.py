@@ -29,7 +29,7 @@ class Recurrent(tf.Module):
 
 model = Recurrent()
 optimizer = tf.keras.optimizers.Adam(1e-2)
-for epoch in range(5):
+for epoch in range(4):
     order = rng.permutation(len(beats))
     losses = []
     for start in range(0, len(order), 16):

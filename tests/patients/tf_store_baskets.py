@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 rng = np.random.default_rng(31)
-sizes = rng.integers(600, 1500, size=400)
-sizes[230] = 15000
+sizes = rng.integers(1000, 2200, size=400)
+sizes[330] = 15000
 
 encoder = tf.keras.Sequential(
     [tf.keras.layers.Input((40,)), tf.keras.layers.Dense(128, activation="relu"), tf.keras.layers.Dense(32)]

@@ -31,7 +31,7 @@ class LibraryCache:
 
 @once
 def library_cache(record: RecordLike, leak: Leak) -> LibraryCache | None:
-    """Find what a script of TensorFlow's asks to keep: `.cache()` without a file, a large `.shuffle()` or `.prefetch()`."""
+    """Find what a script asks tf.data to keep: `.cache()` without a file, a large `.shuffle()` or `.prefetch()`."""
     if not any(text(event, "framework") == "tensorflow" for event in record.events_of("adapter")):
         return None
     # A cache is full after one pass: growth that goes on through several is something else.
