@@ -121,7 +121,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, memory_cgroup: Callable[[int]
     [
         ("graph", "leak.graph-retained", 'self.history["loss"].append(loss)'),
         ("cache", "leak.cache-unbounded", "self.decoded[index] ="),
-        ("models", "leak.model-rebuilt", "return nn.Sequential"),
+        ("models", "leak.model-rebuilt", "model = build()"),
     ],
 )
 def test_a_leak_is_named_with_its_line(runs: dict[str, Case], name: str, cause: str, mark: str) -> None:

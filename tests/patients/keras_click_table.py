@@ -20,7 +20,7 @@ model = keras.Sequential(
 )
 model.compile("adam", "binary_crossentropy")
 
-for step in range(60):
+for step in range(90):
     rows = rng.integers(0, ROWS, 2048)
     loss = model.train_on_batch(table[rows], clicks[rows, None])
     if step % 5 == 0:

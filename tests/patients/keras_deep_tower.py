@@ -2,7 +2,7 @@ import keras
 import numpy as np
 from keras import layers
 
-DEPTH = 70
+DEPTH = 36
 
 
 def block(x, width):

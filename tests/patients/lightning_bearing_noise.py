@@ -5,13 +5,16 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+torch.set_num_threads(1)
+
 
 class FaultDetector(L.LightningModule):
     def __init__(self, channels=48, faults=4):
         super().__init__()
         self.encoder = nn.Sequential(
             nn.Conv1d(1, channels, 5, stride=2, padding=2), nn.ReLU(),
-            nn.Conv1d(channels, channels, 3, stride=2, padding=1), nn.ReLU(),
+            nn.Conv1d(channels, channels, 9, padding=4), nn.ReLU(),
+            nn.Conv1d(channels, channels, 9, stride=4, padding=4), nn.ReLU(),
         )
         self.head = nn.Linear(channels, faults)
         self.step_outputs = []

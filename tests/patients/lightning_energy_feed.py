@@ -5,6 +5,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
+torch.set_num_threads(1)
+
 
 def hourly_blocks(count):
     g = torch.Generator().manual_seed(6)
@@ -41,5 +43,5 @@ class EnergyNet(L.LightningModule):
 if __name__ == "__main__":
     trainer = L.Trainer(max_epochs=12, accelerator="cpu", logger=False, enable_checkpointing=False,
                         enable_progress_bar=False, enable_model_summary=False)
-    trainer.fit(EnergyNet(), DataLoader(Feed(3500), batch_size=None))
+    trainer.fit(EnergyNet(), DataLoader(Feed(5000), batch_size=None))
     print("finished")

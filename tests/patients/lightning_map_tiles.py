@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+torch.set_num_threads(1)
+
 TILE_SERVER = os.path.join(tempfile.mkdtemp(), "requests")
 
 

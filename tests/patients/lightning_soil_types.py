@@ -8,6 +8,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+torch.set_num_threads(1)
+
 
 class SoilNet(L.LightningModule):
     def __init__(self):
@@ -40,9 +42,9 @@ def spectra(count):
 
 if __name__ == "__main__":
     L.seed_everything(109)
-    train, check = DataLoader(spectra(9000), batch_size=32, shuffle=True), DataLoader(spectra(6000), batch_size=32)
+    train, check = DataLoader(spectra(12000), batch_size=32, shuffle=True), DataLoader(spectra(6000), batch_size=32)
     best = ModelCheckpoint(dirpath=tempfile.mkdtemp(), monitor="val_loss", save_top_k=2)
-    trainer = L.Trainer(max_epochs=8, accelerator="cpu", logger=False, limit_val_batches=20, callbacks=[best],
+    trainer = L.Trainer(max_epochs=12, accelerator="cpu", logger=False, limit_val_batches=20, callbacks=[best],
                         enable_progress_bar=False)
     trainer.fit(SoilNet(), train, check)
     print("best model", best.best_model_score)

@@ -8,7 +8,7 @@ STEPS = 6000
 
 
 def rate(step):
-    return 0.12 if 2000 <= step < 2040 else 0.004
+    return 0.01 if 2000 <= step < 2040 else 0.001
 
 
 angle = rng.uniform(-3, 3, (20_000, 1))

@@ -172,7 +172,7 @@ def _over_the_steps(found: Growth, steps: int, reached: str, want: str) -> tuple
     if found.shape == "flat":
         then = f"; {reached}" if want else f", then {reached}"
         held = f"memory had been steady at {size(found.level)} for {count(steps)} steps{then}"
-        return "spike", steps > 20 and found.readings >= 3, f"{want}{held}"
+        return "spike", steps > 20 and found.readings >= 2, f"{want}{held}"
     if found.shape == "uneven":
         grown = f"memory rose by {size(found.rise)} over {count(steps)} steps, unevenly, until {reached}"
         return "leak", False, f"{want}{grown}"

@@ -13,6 +13,7 @@ from holter.units import count, duration
 
 _STARTS = 0.3  # of the looks at the data stood in starting or ending workers
 _HALF = 0.5
+_ENOUGH = 8  # looks that are more than chance
 _IDLE = 0.3  # of a core
 
 
@@ -48,6 +49,9 @@ def _restarted(record: RecordLike, found: DataWait) -> bool:
     begun = _workers(record, found)
     if begun < 4 * found.workers:
         return False
+    working = [look for look in found.seen if look.role == "worker" and look.line is not None]
+    if len(working) >= _ENOUGH and len(working) > _HALF * len(found.seen):
+        return False  # they were met at their work: it is what takes the time
     seen = [look for look in found.seen if look.role != "worker"]
     starts = sum(look.kind == "starts" for look in seen)
     lived = (found.anatomy.end - found.anatomy.begin) / max(1.0, begun / found.workers)

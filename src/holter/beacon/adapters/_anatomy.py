@@ -6,9 +6,10 @@ step has more calls than can be counted cheaply. Where another profiler is at wo
 """
 
 import os
-from sys import getprofile, setprofile
+from sys import _getframe, getprofile, setprofile, version_info
 from time import monotonic
 
+from ..holdings_walk import locals_of
 from ..user_frame import is_user_file, place_of
 
 _FIRST = 2.0  # seconds of training before the first look, so that nothing is still warming up
@@ -18,6 +19,10 @@ _LINES = 6
 _NODES = 20_000
 _OPS = frozenset(("TFE_Py_FastPathExecute", "TFE_Py_Execute"))  # each runs one operation of TensorFlow eagerly
 _FRAMEWORKS = ("torch", "tensorflow", "keras")
+# Before Python 3.13 the hook leaves a copy of its local variables with every frame that it was called for.
+_LEAVES_COPIES = version_info < (3, 13)
+_GENERATOR = 0x20
+_SUSPENDED = 64
 
 
 def anatomy_of(guest):
@@ -52,6 +57,7 @@ class Anatomy:
         self.lines, self.kinds, self.users = {}, {}, {}
         self.ran = {}  # line -> operations of TensorFlow that were run from it, through however many calls
         self.sizes = []
+        self.suspended = []  # frames of generators that wait for their next turn
         self.cut = False
         self.watched = 0.0
 
@@ -76,6 +82,8 @@ class Anatomy:
         """The end of the step that is looked at."""
         self._off()
         self.on = False
+        if _LEAVES_COPIES:
+            self._forget(_getframe(1))
         took = monotonic() - self.began
         steps = self.guest.beat.steps - self.first_step
         if steps <= 0:
@@ -103,6 +111,17 @@ class Anatomy:
             **self.facts,
         )
         self._clear()
+
+    def _forget(self, frame):
+        """Empty the copies of local variables: what the script lets go must not live on in them.
+
+        Never while the hook is on: what is missing in a copy would then be missing in the script.
+        """
+        while frame is not None:
+            locals_of(frame)
+            frame = frame.f_back
+        while self.suspended:
+            locals_of(self.suspended.pop())
 
     def _off(self):
         if getprofile() == self._saw:
@@ -138,8 +157,11 @@ class Anatomy:
                         self.ran[key] = self.ran.get(key, 0) + 1
                 elif self._is_user(frame.f_code) and _of_framework(arg):
                     self._count(frame)
-            elif event == "return" and frame.f_code in self.aside:
-                self.within -= 1
+            elif event == "return":
+                if frame.f_code in self.aside:
+                    self.within -= 1
+                if frame.f_code.co_flags & _GENERATOR and _LEAVES_COPIES and len(self.suspended) < _SUSPENDED:
+                    self.suspended.append(frame)
         except Exception as error:
             off(None)
             self.guest.guard.caught("anatomy", error)
