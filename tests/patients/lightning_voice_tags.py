@@ -37,10 +37,10 @@ class Tagger(L.LightningModule):
     def training_step(self, batch, _):
         frames, tags = batch
         loss = F.cross_entropy(self.out(self.embed(frames).mean(1)), tags)
-        if self.global_step % 6 == 0:
+        if self.global_step % 8 == 0:
             jitter = self.embed(frames + 0.05 * torch.randn_like(frames))
             self.smoothness.append((jitter[:, 1:] - jitter[:, :-1]).pow(2).mean())
-        if self.global_step % 60 == 0:
+        if self.global_step % 80 == 0:
             print(f"step {self.global_step} loss {loss.item():.3f} smoothness {self.smoothness[-1].item():.4f}")
         return loss
 
