@@ -145,6 +145,15 @@ def test_losses_that_recovered_are_no_finding():
     assert causes(verdict(record.exit(59, code=0))) == []
 
 
+def test_a_run_that_recovered_at_first_and_then_lost_its_numbers_for_good_is_told():
+    """The windows at the end hold no number any more, whatever came back before."""
+    record = seen(ordinary_run(), what="loss").event("nan-over", 41, pid=TRAINER, step=301)
+    for second in range(50, 60):
+        record.steps(second + 0.5, 10 * second, bad_loss=10 * second)
+
+    assert causes(verdict(record.exit(60, code=0)))[0].startswith("nan.")
+
+
 def test_windows_alone_tell_a_run_that_ran_away():
     """A record without a look still has the losses of its windows and the first bad step."""
     record = made(ordinary_run(seconds=10, steps=False))

@@ -105,9 +105,16 @@ def _suspects(record: RecordLike, event: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def _event(record: RecordLike) -> dict[str, Any] | None:
-    """Give the first look that was not followed by a loss that is a number, of the process that met it first."""
+    """Give the first look that was not followed by a loss that is a number, of the process that met it first.
+
+    A run may lose a number now and then, recover, and lose it for good: the last look speaks for that.
+    """
     lasting = []
-    for event in record.events_of("nan"):
+    looks = record.events_of("nan")
+    at_end = _from_windows(record)
+    if at_end is not None and looks and record.events_of("nan-over"):
+        return max((look for look in looks if whole(look, "pid") == at_end["pid"]), key=moment, default=at_end)
+    for event in looks:
         pid, m = whole(event, "pid"), moment(event)
         later = [one for one in record.events_of("nan-over") if whole(one, "pid") == pid and moment(one) >= m]
         if not later:
@@ -117,8 +124,6 @@ def _event(record: RecordLike) -> dict[str, Any] | None:
 
 def _from_windows(record: RecordLike) -> dict[str, Any] | None:
     """Give the same from the windows of steps, where no look was taken or its line was lost."""
-    if record.events_of("nan-over"):
-        return None
     bad: dict[int, dict[str, Any]] = {}
     for line in record.lines("steps"):
         pid, step = whole(line, "pid") or 0, whole(line, "bad_loss") or whole(line, "bad_grad")
