@@ -90,15 +90,18 @@ def test_a_place_once_written_to_stays(tmp_path):
     assert [row["mount"] for row in probe.read(tree)["list"]] == ["/", "/data"]
 
 
-def test_a_file_system_that_fills_is_found_without_an_open_file(tmp_path):
-    """Checkpoints are written and closed between two readings; the space they take is seen."""
+@pytest.mark.parametrize(("written", "mounts"), [(300_000, ["/", "/data"]), (10_000, ["/"])])
+def test_a_file_system_that_fills_counts_where_this_run_wrote_as_much(tmp_path, written, mounts):
+    """Checkpoints are written and closed between two readings; what other programs write is not the run's."""
     full = {"/data": SPACE}
     tree = run_of(tmp_path, {})
+    (tmp_path / "100/io").write_text("rchar: 5\nwchar: 1000\n")
     probe = Disk(str(tmp_path), home="/home", statvfs=lambda path: full.get(path, SPACE), clock=lambda: 0.0)
-    before = [row["mount"] for row in probe.read(tree)["list"]]
+    probe.read(tree)
+    (tmp_path / "100/io").write_text(f"rchar: 5\nwchar: {1000 + written}\n")
     full["/data"] = os.statvfs_result((4096, 4096, 1000, 450, 350, 100, 50, 40, 0, 255))
 
-    assert (before, [row["mount"] for row in probe.read(tree)["list"]]) == (["/"], ["/", "/data"])
+    assert [row["mount"] for row in probe.read(tree)["list"]] == mounts
 
 
 def test_dead_network_mount(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from holter.errors import NoData
 from holter.probes.aside import Aside, Late
 from holter.probes.probe import Reading, Tree
-from holter.probes.procfs_linux import read_short, read_whole, text
+from holter.probes.procfs_linux import read_short, read_whole, table, text
 
 SEARCH_BUDGET = 0.002  # seconds of looking through descriptors per reading
 PATIENCE = 0.1  # seconds for a file system that lies behind a network
@@ -73,6 +73,7 @@ def opened_for_writing(fdinfo: bytes) -> int | None:
 
 _OFTEN_AT_FIRST = 60
 _LOOKED_AT = 32  # file systems whose filling is watched
+_OURS = 0.5  # of what a file system filled by
 _FILLED = 0.02  # of a file system's size: what was written to it meanwhile and can't be told by an open file
 
 
@@ -99,7 +100,7 @@ class Disk:
         self._written: dict[str, str] = {}  # mount point → a file that was written there
         self._asked: dict[str, Aside[os.statvfs_result]] = {}
         self._readings = 0
-        self._used_at_first: dict[str, int] = {}
+        self._at_first: dict[str, tuple[int, int]] = {}  # mount point → bytes used there, bytes written by the run
 
     def read(self, tree: Tree) -> Reading:
         # At first each second: a run that is short must have been seen writing before it ends.
@@ -112,7 +113,7 @@ class Disk:
                 return {}  # the command has just ended
             mounts = parse_mountinfo(read_whole(f"{self._proc}/self/mountinfo"))
         self._look_at_descriptors(tree, {mount.number: mount for mount in mounts})
-        self._look_for_filling(mounts)
+        self._look_for_filling(tree, mounts)
         here: dict[str, str] = {}
         for path in self._starting_places(tree.root):
             mount = mount_of(path, mounts)
@@ -147,9 +148,13 @@ class Disk:
             return {}
         return {"list": rows, "unreachable": unreachable} if unreachable else {"list": rows}
 
-    def _look_for_filling(self, mounts: Sequence[Mounted]) -> None:
-        """A checkpoint is written and closed between two readings: a file system that fills shows it all the same."""
+    def _look_for_filling(self, tree: Tree, mounts: Sequence[Mounted]) -> None:
+        """A checkpoint is written and closed between two readings: a file system that fills shows it all the same.
+
+        Others write there too: it counts only where this run wrote as much meanwhile.
+        """
         local = dict.fromkeys(mount.point for mount in mounts if mount.holds_files and not mount.is_remote)
+        own: int | None = None
         for point in list(local)[:_LOOKED_AT]:
             if point in self._written:
                 continue
@@ -157,9 +162,28 @@ class Disk:
                 space = self._statvfs(point)
             except OSError:
                 continue
-            used = space.f_blocks - space.f_bfree
-            if used - self._used_at_first.setdefault(point, used) > _FILLED * space.f_blocks > 0:
-                self._written[point] = point
+            used = (space.f_blocks - space.f_bfree) * space.f_frsize
+            if point not in self._at_first:
+                own = self._wrote(tree) if own is None else own
+                self._at_first[point] = used, own
+                continue
+            filled = used - self._at_first[point][0]
+            if filled > _FILLED * space.f_blocks * space.f_frsize > 0:
+                own = self._wrote(tree) if own is None else own
+                if own - self._at_first[point][1] >= _OURS * filled:
+                    self._written[point] = point
+                else:
+                    self._at_first[point] = used, own
+
+    def _wrote(self, tree: Tree) -> int:
+        """Bytes that the run's processes have handed to the kernel to write, wherever to."""
+        total = 0
+        for pid in tree.pids:
+            try:
+                total += table(read_short(f"{self._proc}/{pid}/io")).get("wchar:", 0)
+            except OSError:
+                continue
+        return total
 
     def _space(self, mount: Mounted) -> os.statvfs_result:
         if not mount.is_remote:
