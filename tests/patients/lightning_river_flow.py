@@ -38,4 +38,4 @@ class FlowNet(L.LightningModule):
 rain, flow = gauges()
 trainer = L.Trainer(max_epochs=80, accelerator="cpu", logger=False, enable_checkpointing=False,
                     enable_progress_bar=False, enable_model_summary=False)
-trainer.fit(FlowNet(rate=0.02), DataLoader(TensorDataset(rain, flow), batch_size=64, shuffle=True))
+trainer.fit(FlowNet(rate=0.002), DataLoader(TensorDataset(rain, flow), batch_size=64, shuffle=True))

@@ -180,10 +180,11 @@ def _dry(record: RecordLike) -> str:
     # The last pass of a run that is over may well have begun; several that began without a step were empty.
     if len(empty) >= 2 and min(empty) > 1:
         return f"{count(found.step)} steps, none of them after epoch {min(empty) - 1} of {max(empty)}"
-    if len(begun) > 1 or not (found.epochs or 0) > 1:
+    if len(begun) > 1 or found.epochs == 1:
         return ""
     if any(read_once(record.source(file)) for file in scripts_of(record)):
-        return f"{count(found.step)} steps, all of them in the first of {count(found.epochs or 0)} epochs"
+        of = f" of {count(found.epochs)} epochs" if found.epochs else " pass"
+        return f"{count(found.step)} steps, all of them in the first{of}"
     return ""
 
 
