@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 
 from holter.diagnosis.exits import exit_of
-from holter.diagnosis.fields import number
+from holter.diagnosis.fields import number, text, whole
 from holter.diagnosis.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.tracebacks import printed_text
-from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
 from holter.units import share, size
 
 CAUSE = "resource.shared-memory"
@@ -62,7 +62,15 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         Cure("give the container more: docker run --shm-size=8g (or --ipc=host)", "", "exact"),
         Cure("or need less: fewer workers, or a smaller prefetch_factor, in the DataLoader", "", "exact"),
     )
-    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
+    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else _loader(record), cures)
+
+
+def _loader(record: RecordLike) -> Culprit | None:
+    """Name the loader with workers, where no traceback leads to a line: its batches travel through shared memory."""
+    for event in record.events_of("made")[::-1]:
+        if text(event, "what") == "loader" and (number(event, "num_workers") or 0) > 0:
+            return Culprit(text(event, "file"), whole(event, "line") or 0, text(event, "function"), text(event, "code"))
+    return None
 
 
 def _room(record: RecordLike) -> tuple[float | None, float | None]:
