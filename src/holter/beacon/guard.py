@@ -6,16 +6,19 @@ _HANDLED = ("SIGALRM", "SIGCHLD", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SI
 
 def of_a_handler(error):
     """True for what a signal handler raised while it interrupted us: an error of the script's, not ours to keep."""
-    import signal  # here: only a process in which something went wrong pays for it
+    try:
+        import _signal  # built in: a process that has run out of files can import no other
 
-    handlers = (signal.getsignal(getattr(signal, name)) for name in _HANDLED if hasattr(signal, name))
-    codes = [getattr(handler, "__code__", None) for handler in handlers]
-    codes = [code for code in codes if code is not None]
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code in codes:
-            return True
-        trace = trace.tb_next
+        handlers = (_signal.getsignal(getattr(_signal, name)) for name in _HANDLED if hasattr(_signal, name))
+        codes = [getattr(handler, "__code__", None) for handler in handlers]
+        codes = [code for code in codes if code is not None]
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code in codes:
+                return True
+            trace = trace.tb_next
+    except Exception:
+        pass
     return False
 
 

@@ -248,8 +248,7 @@ class _Adapter:
                     # ends a validation, whatever mode the model was left in.
                     enter(5)
             try:
-                if phase >= 0:  # of short steps one in eight: a gradient that is no number shows in the next loss
-                    graded(tensor)
+                graded(tensor)
                 if look.on:
                     look.graph(tensor)
             except Exception as error:
