@@ -154,7 +154,7 @@ class Disk:
         Others write there too: it counts only where this run wrote as much meanwhile.
         """
         local = dict.fromkeys(mount.point for mount in mounts if mount.holds_files and not mount.is_remote)
-        own: int | None = None
+        own = self._wrote(tree)
         for point in list(local)[:_LOOKED_AT]:
             if point in self._written:
                 continue
@@ -163,24 +163,20 @@ class Disk:
             except OSError:
                 continue
             used = (space.f_blocks - space.f_bfree) * space.f_frsize
-            if point not in self._at_first:
-                own = self._wrote(tree) if own is None else own
-                self._at_first[point] = used, own
-                continue
-            filled = used - self._at_first[point][0]
-            if filled > _FILLED * space.f_blocks * space.f_frsize > 0:
-                own = self._wrote(tree) if own is None else own
-                if own - self._at_first[point][1] >= _OURS * filled:
+            before, wrote = self._at_first.setdefault(point, (used, own or 0))
+            if used - before > _FILLED * space.f_blocks * space.f_frsize > 0:
+                # Of processes that have just ended it can't be asked any more.
+                if own is None or own - wrote >= _OURS * (used - before):
                     self._written[point] = point
                 else:
                     self._at_first[point] = used, own
 
-    def _wrote(self, tree: Tree) -> int:
-        """Bytes that the run's processes have handed to the kernel to write, wherever to."""
-        total = 0
+    def _wrote(self, tree: Tree) -> int | None:
+        """Bytes that the run's processes have handed to the kernel to write, wherever to; None where none can tell."""
+        total: int | None = None
         for pid in tree.pids:
             try:
-                total += table(read_short(f"{self._proc}/{pid}/io")).get("wchar:", 0)
+                total = (total or 0) + table(read_short(f"{self._proc}/{pid}/io")).get("wchar:", 0)
             except OSError:
                 continue
         return total
