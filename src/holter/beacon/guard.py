@@ -7,7 +7,8 @@ _HANDLED = ("SIGALRM", "SIGCHLD", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SI
 def of_a_handler(error):
     """True for what a signal handler raised while it interrupted us: an error of the script's, not ours to keep."""
     try:
-        import _signal  # built in: a process that has run out of files can import no other
+        # Built in: a process that has run out of files can import no other.
+        import _signal  # type: ignore[import-not-found]
 
         handlers = (_signal.getsignal(getattr(_signal, name)) for name in _HANDLED if hasattr(_signal, name))
         codes = [getattr(handler, "__code__", None) for handler in handlers]
