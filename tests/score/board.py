@@ -125,8 +125,8 @@ def as_page(scores: Sequence[Score], today: date) -> str:
         " sick or healthy, with the truth in a file beside it. It is run under `holter run` within real limits (memory,"
         " swap, disk, processes), and what `holter why` says is compared with the truth. Those marked *aside* were set"
         " apart before any of them was run under Holter, and no rule was made with them in view.",
-        f"Run on {today.day} {today:%B %Y} on {machine}: {len(done)} of {len(find())} patients, {len(scores) - len(done)} skipped."
-        f" The verdict took {middle} in the middle.",
+        f"Run on {today.day} {today:%B %Y} on {machine}: {len(done)} of {len(find())} patients,"
+        f" {len(scores) - len(done)} skipped. The verdict took {middle} in the middle.",
         "A line is right within two lines of the true one. A forecast is right when it was said before half of the"
         " steps were done and the end came within 20 % of the run's length of what it said. A false alarm is a finding"
         " above `hypothesis`, or a forecast, on a healthy run.",
