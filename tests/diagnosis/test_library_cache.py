@@ -10,8 +10,8 @@ from holter.diagnosis.library_cache import cache_call
 
 def asked(code, output=""):
     record = ordinary_run()
-    record.sources["/work/train.py"] = ["import tensorflow as tf", f"data = files.map(load){code}"]
-    record.event("guest", 0.6, pid=TRAINER, role="trainer", file="/work/train.py")
+    record.sources["/home/u/train.py"] = ["import tensorflow as tf", f"data = files.map(load){code}"]
+    record.event("guest", 0.6, pid=TRAINER, role="trainer", file="/home/u/train.py")
     record.output = output
     return cache_call(record)
 

@@ -170,7 +170,7 @@ def test_one_jump_read_many_times_is_a_spike():
     assert [(f.cause, f.grade) for f in verdict(record).findings] == [("oversize.spike", "supported")]
 
 
-def memory_look(record, at, used, line, limit=8 * GB, file="/work/train.py", within=()):
+def memory_look(record, at, used, line, limit=8 * GB, file="/home/u/train.py", within=()):
     """Add the stacks that were taken while memory shot up."""
     frames = [{"file": path, "line": 1, "function": "f", "user": False} for path in within]
     frames.append({"file": file, "line": line, "function": "contrast", "user": True, "code": "sim = z @ z.t()"})

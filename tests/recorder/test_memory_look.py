@@ -5,7 +5,7 @@ from __future__ import annotations
 from holter.recorder.memory_look import MemoryLook
 
 GB = 1e9
-STACK = 'Current thread 0x00007f (most recent call first):\n  File "/work/train.py", line 8 in contrast\n'
+STACK = 'Current thread 0x00007f (most recent call first):\n  File "/home/u/train.py", line 8 in contrast\n'
 
 
 class Ward:
@@ -18,7 +18,7 @@ class Ward:
         self.look = MemoryLook(folder, self.event, lambda pid: self.held.get(pid), self.ask)
         self.now = 100.0
 
-    def ask(self, pid, path):
+    def ask(self, pid, path, _tid):
         self.asked.append(pid)
         before = path.stat().st_size if path.exists() else 0
         with open(path, "a") as file:

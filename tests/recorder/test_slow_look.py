@@ -15,8 +15,8 @@ from holter.recorder import stacks
 from holter.recorder.slow_look import MOST, SlowLook
 
 MAIN = """Stack (most recent call first):
-  File "/work/data.py", line 8 in __getitem__
-  File "/work/train.py", line 30 in <module>
+  File "/home/u/data.py", line 8 in __getitem__
+  File "/home/u/train.py", line 30 in <module>
 
 """
 
