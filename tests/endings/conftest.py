@@ -11,54 +11,30 @@ from pathlib import Path
 import pytest
 
 from tests.endings.ward import Case
+from tests.score.control_group import ControlGroup, make_group, remove_group
+from tests.score.errors import CannotBeMade
 
-_ROOT = Path("/sys/fs/cgroup")
 Join = Callable[[], None]
 
 
-def _make_group(controller: str, files: dict[str, str]) -> Path:
+def _make_group(controller: str, files: dict[str, str]) -> ControlGroup:
     """A new control group with its limits written, of version 1 or 2; skips where that can't be done."""
     if os.geteuid() != 0:
         pytest.skip(f"making a {controller} control group needs root")
-    unified = (_ROOT / "cgroup.controllers").exists()
-    if unified and controller not in (_ROOT / "cgroup.subtree_control").read_text().split():
-        try:
-            (_ROOT / "cgroup.subtree_control").write_text(f"+{controller}")
-        except OSError as error:
-            pytest.skip(f"the {controller} controller can't be switched on here: {error}")
-    base = _ROOT if unified else _ROOT / controller
-    group = base / f"holter-test-{os.getpid()}-{time.monotonic_ns()}"
     try:
-        group.mkdir()
-        for name, value in files.items():
-            path = group / name
-            if path.exists():
-                path.write_text(value)
-    except OSError as error:
-        pytest.skip(f"no {controller} control group can be made here: {error}")
-    return group
+        return make_group(f"holter-test-{os.getpid()}-{time.monotonic_ns()}", {controller: list(files.items())})
+    except CannotBeMade as error:
+        pytest.skip(str(error))
 
 
-def _remove(group: Path) -> None:
-    """End what is still in the group, which only the test put there, and take it away."""
-    for _ in range(100):
-        for pid in (group / "cgroup.procs").read_text().split():
-            os.kill(int(pid), 9)
-        try:
-            group.rmdir()
-            return
-        except OSError:
-            time.sleep(0.05)
-
-
-def _joining(group: Path) -> Join:
-    return lambda: (group / "cgroup.procs").write_text(str(os.getpid())) and None
+def _joining(group: ControlGroup) -> Join:
+    return lambda: [(folder / "cgroup.procs").write_text(str(os.getpid())) for folder in group.folders] and None
 
 
 @pytest.fixture(scope="module")
 def memory_cgroup() -> Iterator[Callable[[int], Join]]:
     """Give, for a limit in bytes, what puts a new process under it."""
-    made: list[Path] = []
+    made: list[ControlGroup] = []
 
     def make(limit: int) -> Join:
         value = str(limit)
@@ -70,13 +46,13 @@ def memory_cgroup() -> Iterator[Callable[[int], Join]]:
 
     yield make
     for group in made:
-        _remove(group)
+        remove_group(group)
 
 
 @pytest.fixture
 def pids_cgroup() -> Iterator[Callable[[int], Join]]:
     """Give, for a number of processes and threads, what puts a new process under that limit."""
-    made: list[Path] = []
+    made: list[ControlGroup] = []
 
     def make(limit: int) -> Join:
         made.append(_make_group("pids", {"pids.max": str(limit)}))
@@ -84,7 +60,7 @@ def pids_cgroup() -> Iterator[Callable[[int], Join]]:
 
     yield make
     for group in made:
-        _remove(group)
+        remove_group(group)
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.endings.conftest import Join, _joining, _make_group, _remove
+from tests.endings.conftest import Join, _joining, _make_group
 from tests.endings.ward import Case, as_text
+from tests.score.control_group import ControlGroup, remove_group
 
 MB = 1_000_000
 
@@ -92,7 +93,7 @@ def swap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def group_of() -> Iterator[Callable[[int, int], Join]]:
     """Give, for a limit and the swap behind it, what puts a new process under both."""
-    made: list[Path] = []
+    made: list[ControlGroup] = []
 
     def make(limit: int, behind: int) -> Join:
         one = {"memory.limit_in_bytes": str(limit), "memory.memsw.limit_in_bytes": str(limit + behind)}
@@ -101,7 +102,7 @@ def group_of() -> Iterator[Callable[[int, int], Join]]:
 
     yield make
     for group in made:
-        _remove(group)
+        remove_group(group)
 
 
 def with_data(case: Case) -> Case:

@@ -69,12 +69,11 @@ def control_group(patient: Patient, device: str | None) -> Iterator[ControlGroup
             raise CannotBeMade(f"a control group for {' and '.join(wanted)} needs root")
         yield None
         return
-    group = ControlGroup([])
+    group = make_group(f"holter-score-{os.getpid()}-{patient.name}", wanted)
     try:
-        _make(group, f"holter-score-{os.getpid()}-{patient.name}", wanted)
         yield group
     finally:
-        _remove(group)
+        remove_group(group)
 
 
 def _limits(patient: Patient, device: str | None) -> dict[str, list[tuple[str, str]]]:
@@ -102,7 +101,9 @@ def _limits(patient: Patient, device: str | None) -> dict[str, list[tuple[str, s
     return wanted
 
 
-def _make(group: ControlGroup, name: str, wanted: dict[str, list[tuple[str, str]]]) -> None:
+def make_group(name: str, wanted: dict[str, list[tuple[str, str]]]) -> ControlGroup:
+    """Make a group with its limits written: for each controller the files, those that this version has."""
+    group = ControlGroup([])
     unified = (ROOT / "cgroup.controllers").exists()
     # A group without a limit is made too: whatever a patient leaves behind is found in it.
     controllers = ["io" if unified and one == "blkio" else one for one in (wanted or {"pids": []})]
@@ -119,10 +120,13 @@ def _make(group: ControlGroup, name: str, wanted: dict[str, list[tuple[str, str]
                 if (folder / file).exists():
                     (folder / file).write_text(value)
     except OSError as error:
+        remove_group(group)
         raise CannotBeMade(f"no control group for {' and '.join(controllers)} can be made here: {error}") from None
+    return group
 
 
-def _remove(group: ControlGroup) -> None:
+def remove_group(group: ControlGroup) -> None:
+    """End what is in the group, which only we put there, and take it away."""
     for folder in group.folders:
         for _ in range(200):
             try:

@@ -61,8 +61,6 @@ def command(name: str | None, on_hang: str, quiet: bool, words: tuple[str, ...])
 
 
 def _lines_of(path: str) -> list[str]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(1 << 20).splitlines()
-    except OSError:
-        return []
+    from holter.record.sources import read_source
+
+    return (read_source(path) or "").splitlines()

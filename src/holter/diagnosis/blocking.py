@@ -61,13 +61,13 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
     mine = next((stack for stack in stacks if stack.pid == whole(stall, "pid")), None)
     line = stall_line(record, stall)
     # The wait is what lies inside the user's own innermost line; what is around it is not the cause.
-    inside = _inside(mine)
+    inside = mine.inside if mine is not None else ()
     ranks = ranks_of(record, stacks)
     odd = at_fault(record, ranks) if len(ranks) > 1 else None
     waiting = next((stack for stack in stacks if odd is not None and stack.pid == odd.pid), None)
-    if waiting is not None and in_collective(_inside(waiting)):
+    if waiting is not None and in_collective(waiting.inside):
         # The rank that was seen first to stand still may be the one that the others wait for.
-        mine, inside, line = waiting, _inside(waiting), next(iter(waiting.user_frames), line)
+        mine, inside, line = waiting, waiting.inside, next(iter(waiting.user_frames), line)
     wait = kind_of_wait(record, stall, inside, line.code if line is not None else "", stacks)
     words, others = wait.words, _other_waits(mine) if wait.detail == "deadlock" else ()
     if others and wait.grade == "hypothesis" and in_framework(inside):
@@ -96,14 +96,6 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
 
 def _code(frame: Frame) -> str:
     return f" ({frame.code})" if frame.code else ""
-
-
-def _inside(stack: Stack | None) -> tuple[Frame, ...]:
-    frames = stack.frames[:80] if stack is not None else ()
-    for at, frame in enumerate(frames):
-        if frame.user:
-            return frames[:at]
-    return frames
 
 
 def _other_waits(mine: Stack | None) -> tuple[tuple[str, Frame], ...]:

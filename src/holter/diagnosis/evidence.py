@@ -78,6 +78,18 @@ def roles(record: RecordLike) -> dict[int, str]:
     return found
 
 
+@once
+def user_files(record: RecordLike) -> list[str]:
+    """Give the files of the user's that the record has kept, the script itself first."""
+    found: dict[str, None] = {}
+    for kind in ("guest", "nan", "made", "trace", "exception"):
+        for event in record.events_of(kind):
+            for file in (text(event, "file"), *(text(row, "file") for row in rows(event, "frames"))):
+                if file and record.source(file):
+                    found.setdefault(file)
+    return list(found)
+
+
 def wall(record: RecordLike, m: float | None) -> float | None:
     """Turn a monotonic time of the record into wall-clock seconds."""
     started, mono = number(record.meta, "started"), number(record.meta, "mono")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from holter.diagnosis.fields import text
+from holter.diagnosis.evidence import user_files
 from holter.diagnosis.growing_line import Growing, assigned_line, feeds_back, growing_line
 from holter.diagnosis.holders import Holder
 from holter.diagnosis.rule import RecordLike
@@ -26,7 +26,7 @@ def line_of(record: RecordLike, holder: Holder) -> tuple[Culprit | None, Growing
     function = holder.owner if holder.scope in ("local", "default", "closure") else ""
     owner = holder.owner if holder.scope in ("attribute", "class") else ""
     for name in _names(holder):
-        for file in (holder.file, *_others(record, holder.file)):
+        for file in dict.fromkeys((holder.file, *user_files(record))):
             lines = record.source(file) if file else []
             found = growing_line(lines, name, function if file == holder.file else "", owner, wanted)
             if found is not None:
@@ -63,8 +63,3 @@ def _names(holder: Holder) -> list[str]:
     if holder.variable in _INNER and len(path) > 1:
         names.insert(0, path[-2])
     return [name for name in dict.fromkeys(names) if name and name not in ("self", *_INNER)]
-
-
-def _others(record: RecordLike, file: str) -> list[str]:
-    found = {text(event, "file"): None for kind in ("guest", "made") for event in record.events_of(kind)}
-    return [name for name in found if name and name != file]

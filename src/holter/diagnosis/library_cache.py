@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from holter.diagnosis.epochs import epochs_of
+from holter.diagnosis.evidence import user_files
 from holter.diagnosis.examined import once
 from holter.diagnosis.fields import text
 from holter.diagnosis.leaking import Leak
@@ -44,7 +45,7 @@ def cache_call(record: RecordLike) -> LibraryCache | None:
     """Find the call in the kept sources."""
     filling = _FILLING.search(record.output)
     found: list[tuple[int, LibraryCache]] = []
-    for file in _files(record):
+    for file in user_files(record):
         lines = record.source(file)
         for line, name in calls_of(lines, ("cache", "shuffle", "prefetch")):
             rank = _rank(name, lines[line - 1], bool(filling))
@@ -63,8 +64,3 @@ def _rank(name: str, code: str, filling: bool) -> int | None:
         small = size.isdigit() and int(size) < _LARGE_SHUFFLE
         return 0 if filling else None if small else 3
     return 2 if size.isdigit() and int(size) >= _LARGE_PREFETCH else None
-
-
-def _files(record: RecordLike) -> list[str]:
-    named = {text(event, "file"): None for kind in ("guest", "made", "trace") for event in record.events_of(kind)}
-    return [file for file in named if file]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from holter.diagnosis.examined import once
 from holter.diagnosis.fields import moment, number, rows, text, whole
+from holter.diagnosis.memory_looks import memory_looks
 from holter.diagnosis.rule import RecordLike
 from holter.units import share, size
 
@@ -154,11 +155,7 @@ def process_curve(record: RecordLike, pid: int | None, whole_run: MemoryCurve | 
 
 def _with_looks(record: RecordLike, points: Points, limit: float | None) -> Points:
     """Add what was seen between two samples, where it was measured against the same limit."""
-    looks = [
-        (number(event, "at") or moment(event), used)
-        for event in record.events_of("stacks")
-        if text(event, "reason") == "memory" and (used := number(event, "used")) and number(event, "limit") == limit
-    ]
+    looks = [(look.m, look.used) for look in memory_looks(record) if look.limit == limit]
     return tuple(sorted((*points, *looks))) if points and looks else points
 
 

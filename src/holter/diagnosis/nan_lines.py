@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.diagnosis.examined import once
+from holter.diagnosis.evidence import user_files
 from holter.diagnosis.fields import moment, number, rows, text, whole
 from holter.diagnosis.nonfinite import Nonfinite
 from holter.diagnosis.rule import RecordLike
@@ -23,18 +23,6 @@ _READERS = ("read_csv", "loadtxt", "genfromtxt", "load", "read_parquet", "read_t
 _EDGES = ("log", "log2", "log10", "sqrt", "divide", "true_divide", "reciprocal", "arccos", "arcsin", "power")
 _SPREADS = re.compile(r"\bstd\b|\.std\(|\bsigma\b|\bnorm\(|\.sum\(|\.ptp\(|\bscale\b|max\w*\W.*min|\.max\(")
 _OPTIMIZERS = ("TrainingArguments", "compile", "configure_optimizers")
-
-
-@once
-def user_files(record: RecordLike) -> list[str]:
-    """Give the user's files that the record names, the script itself first."""
-    found: dict[str, None] = {}
-    for kind in ("guest", "nan", "made", "exception"):
-        for event in record.events_of(kind):
-            for file in (text(event, "file"), *(text(row, "file") for row in rows(event, "frames"))):
-                if file and record.source(file):
-                    found.setdefault(file)
-    return list(found)
 
 
 def made_line(record: RecordLike, seen: Nonfinite, what: str) -> Culprit | None:

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any, Literal
 
 from holter.diagnosis.edge_calls import edge_calls
+from holter.diagnosis.evidence import user_files
 from holter.diagnosis.examined import once
 from holter.diagnosis.exits import exit_of
 from holter.diagnosis.fields import flag, moment, number, part, rows, text, whole
@@ -84,19 +85,17 @@ def nonfinite_of(record: RecordLike) -> Nonfinite | None:
     growth = growth_of(losses)
     if text(event, "framework") in ("keras", "tensorflow") and not text(event, "op"):
         # A compiled step leaves no graph to look at: what its source says has to do.
-        event = {**event, "slopes": _suspects(record, event), "static": True}
+        event = {**event, "slopes": _suspects(record), "static": True}
     detail, grade = _reason(event, growth)
     if grade == "hypothesis" and _raised_otherwise(record):
         return None  # another error ended the run: a guess must not stand before it
     return Nonfinite(detail, grade, whole(event, "step"), event, growth, number(event, "t"))
 
 
-def _suspects(record: RecordLike, event: dict[str, Any]) -> list[dict[str, Any]]:
-    files = {text(one, "file"): None for kind in ("guest", "made") for one in record.events_of(kind)}
-    files |= {text(event, "file"): None}
+def _suspects(record: RecordLike) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for file in files:
-        lines = record.source(file) if file else []
+    for file in user_files(record):
+        lines = record.source(file)
         for line, kind in edge_calls(lines):
             place = {"file": file, "line": line, "code": lines[line - 1].strip()[:200]}
             place["function"] = function_around(lines, line)

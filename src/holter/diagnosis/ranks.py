@@ -69,21 +69,13 @@ def ranks_of(record: RecordLike, stacks: list[Stack]) -> list[Rank]:
             continue
         stack, failed = seen.get(pid), raised.get(pid)
         frame = stack.user_frames[0] if stack is not None and stack.user_frames else None
-        inside = _inside(stack)
+        inside = stack.inside if stack is not None else ()
         name = collective_name(inside) if in_collective(inside) else ""
         said = text(failed, "message")
         if failed is not None and PEER_LOST.search(said):
             frame = last_user_frame(frames_of(failed)) or frame
         found.append(Rank(pid, numbers.get(pid, ""), steps.get(pid, 0), frame, name, said))
     return sorted(found, key=lambda rank: (rank.number.zfill(6), rank.pid))
-
-
-def _inside(stack: Stack | None) -> tuple[Frame, ...]:
-    frames = stack.frames[:80] if stack is not None else ()
-    for at, frame in enumerate(frames):
-        if frame.user:
-            return frames[:at]
-    return frames
 
 
 def disagreement(found: list[Rank]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from holter.diagnosis.evidence import roles
+from holter.diagnosis.evidence import roles, user_files
 from holter.diagnosis.examined import once
 from holter.diagnosis.fields import flag, moment, number, text, whole
 from holter.diagnosis.frames import Frame, is_user_file
@@ -182,16 +182,10 @@ def _dry(record: RecordLike) -> str:
         return f"{count(found.step)} steps, none of them after epoch {min(empty) - 1} of {max(empty)}"
     if len(begun) > 1 or found.epochs == 1:
         return ""
-    if any(read_once(record.source(file)) for file in scripts_of(record)):
+    if any(read_once(record.source(file)) for file in user_files(record)):
         of = f" of {count(found.epochs)} epochs" if found.epochs else " pass"
         return f"{count(found.step)} steps, all of them in the first{of}"
     return ""
-
-
-def scripts_of(record: RecordLike) -> list[str]:
-    """Give the files of the user's that were kept, the script itself first."""
-    named = [text(event, "file") for kind in ("guest", "made") for event in record.events_of(kind)]
-    return list(dict.fromkeys(file for file in named if file))
 
 
 def _trainer_died(record: RecordLike) -> Raised | None:

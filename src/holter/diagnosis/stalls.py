@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from holter.diagnosis.examined import once
@@ -30,6 +31,11 @@ class Stack:
     @property
     def user_frames(self) -> tuple[Frame, ...]:
         return tuple(frame for frame in self.frames if frame.user)
+
+    @property
+    def inside(self) -> tuple[Frame, ...]:
+        """Give the frames of libraries that the user's innermost line has led into."""
+        return tuple(takewhile(lambda frame: not frame.user, self.frames[:80]))
 
 
 @once

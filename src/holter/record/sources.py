@@ -33,16 +33,22 @@ class Sources:
                     self._take(path)
 
     def _take(self, path: str) -> None:
-        try:
-            about = os.stat(path)
-            if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST:
-                return
-            with open(path, encoding="utf-8", errors="replace") as file:
-                text = file.read(_LARGEST)
-        except (OSError, ValueError):
-            return
-        self._kept += 1
-        self._keep(path, "\n".join(mask_text(line) for line in text.split("\n")))
+        text = read_source(path)
+        if text is not None:
+            self._kept += 1
+            self._keep(path, "\n".join(mask_text(line) for line in text.split("\n")))
+
+
+def read_source(path: str) -> str | None:
+    """Give the text of a file of the user's; None for what is gone, no ordinary file, or too large for a script."""
+    try:
+        about = os.stat(path)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST:
+            return None
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(_LARGEST)
+    except (OSError, ValueError):
+        return None
 
 
 def _named(event: dict[str, Any]) -> Iterable[str]:

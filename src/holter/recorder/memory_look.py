@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from holter.recorder import stacks
+from holter.recorder.answers import Answers
+from holter.recorder.here import here
 from holter.recorder.sampler import nearest_limit
 
 EVERY = 0.05  # seconds between glances
@@ -23,22 +25,12 @@ _LARGEST = 3  # processes that are watched
 _FAST = 0.02  # of the limit, within a second: growth that is worth a look
 _SECOND = 1.0
 _APART = 0.06  # of the limit: how much more there must be before the next look
-_SETTLES = 0.06  # seconds until what faulthandler wrote is whole
 
 
 @dataclass
 class _Watched:
     pid: int
     at_sample: float
-
-
-@dataclass
-class _Asked:
-    pid: int
-    path: Path
-    before: int
-    when: float
-    fields: dict[str, Any]
 
 
 class MemoryLook:
@@ -49,22 +41,21 @@ class MemoryLook:
         guest_dir: Path | None,
         event: Callable[..., None],
         resident: Callable[[int], int | None] | None,
-        ask: Callable[[int, Path], int | None] = stacks.ask,
+        ask: Callable[[int, Path, int | None], int | None] = stacks.ask,
     ) -> None:
         self._guest_dir = guest_dir
         self._event = event
         self._resident = resident
-        self._ask = ask
+        self._answers = Answers(guest_dir, ask)
         self._watched: list[_Watched] = []
         self._used = self._limit = 0.0
         self._next_at = 0.0  # bytes: no look below this
         self._past: deque[tuple[float, float]] = deque(maxlen=64)  # moments of the last second, and what was used
         self._taken = 0
-        self._asked: list[_Asked] = []
 
     @property
     def watching(self) -> bool:
-        return bool(self._asked) or (bool(self._watched) and self._taken < _MOST)
+        return bool(self._answers) or (bool(self._watched) and self._taken < _MOST)
 
     def sampled(self, sample: dict[str, Any], armed: set[int]) -> None:
         """A full reading: which processes to watch, and how much there is left."""
@@ -104,27 +95,12 @@ class MemoryLook:
         self._take(max(grown)[1], used, now)
 
     def _take(self, pid: int, used: float, now: float) -> None:
-        assert self._guest_dir is not None
-        path = self._guest_dir / f"{pid}.stacks"
-        before = self._ask(pid, path)
-        if before is not None:
-            self._taken += 1
-            fields = {"used": round(used), "limit": round(self._limit), "at": round(now, 3)}
-            self._asked.append(_Asked(pid, path, before, now, fields))
+        fields = {"used": round(used), "limit": round(self._limit)}
+        self._taken += self._answers.ask(pid, pid, now, fields)
 
     def _collect(self, now: float) -> None:
-        for asked in [one for one in self._asked if now - one.when >= _SETTLES]:
-            self._asked.remove(asked)
-            threads = stacks.written(asked.path, asked.before, self._until(asked))
-            if threads:
-                self._event(
-                    "stacks", pid=asked.pid, reason="memory", via="faulthandler", threads=threads, **asked.fields
-                )
-
-    def _until(self, asked: _Asked) -> int | None:
-        """Where the next answer of the same process begins, when one was asked for meanwhile."""
-        later = [one.before for one in self._asked if one.pid == asked.pid and one.before > asked.before]
-        return min(later, default=None)
+        for asked, threads in self._answers.read(now):
+            self._event("stacks", pid=asked.pid, reason="memory", via="faulthandler", threads=threads, **asked.fields)
 
     def finish(self) -> None:
         """The run has ended: what was written last."""
@@ -133,8 +109,6 @@ class MemoryLook:
 
 def resident_here() -> Callable[[int], int | None] | None:
     """The quick reading of this platform, where there is one."""
-    from holter.recorder.here import here
-
     module = here("resident")
     found: Callable[[int], int | None] | None = module.resident if module is not None else None
     return found

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holter.recorder import stacks
+from holter.recorder.answers import Answers
 from holter.recorder.guests import Guests
 from holter.recorder.waiting import thread_waiting
 
@@ -26,23 +27,12 @@ _WARM = 2.0  # seconds after the first step
 _RECENT = 10.0  # seconds of steps that are judged
 _LONG = 0.010  # seconds: a step worth a look
 _IDLE = 0.5  # share of a short step that is not computing: worth a look too
-_SETTLES = 0.06  # seconds until what faulthandler wrote is whole
 _BETWEEN = 0.03  # seconds between glances at least, also while nobody may be asked
 _TRAINERS = 2
 _WORKERS = 3
 _HELPERS = 3  # threads of the trainer that make its data
 _HELPERS_KNOWN = 64
 _FRAMES = 40
-
-
-@dataclass
-class _Asked:
-    pid: int
-    tid: int
-    path: Path
-    before: int
-    when: float
-    fields: dict[str, Any]
 
 
 @dataclass
@@ -82,13 +72,12 @@ class SlowLook:
         self._guests = guests
         self._guest_dir = guest_dir
         self._event = event
-        self._ask = ask
+        self._answers = Answers(guest_dir, ask)
         self._uneven = uneven
         self._trainers: dict[int, _Trainer] = {}
         self._children: dict[int, list[int]] = {}
         self._helpers: dict[int, list[int]] = {}
         self._to_ask: list[tuple[int, int]] = []  # process and thread: one of a process at a time
-        self._asked: list[_Asked] = []
         self._next = float("inf")
         self._burst = _FIRST
         self._later = 0
@@ -129,9 +118,8 @@ class SlowLook:
 
     def due(self, now: float) -> float:
         """Seconds until the next glance is of use."""
-        answers = min((asked.when + _SETTLES for asked in self._asked), default=float("inf"))
         begin = now if self._to_ask else self._next
-        return max(_BETWEEN, min(begin, answers) - now)
+        return max(_BETWEEN, min(begin, self._answers.due()) - now)
 
     def glance(self, now: float, *, may_ask: bool = True) -> None:
         """A moment between two ticks; nobody is asked while a stall is being looked into."""
@@ -146,7 +134,7 @@ class SlowLook:
                 self._to_ask += [(child, child) for child in _some(self._children.get(pid, []), _WORKERS)]
             self.taken += 1
             self._next = now + self._pause() if self.taken < MOST else float("inf")
-        waiting = {asked.pid for asked in self._asked}
+        waiting = self._answers.pids
         for pid, tid in list(self._to_ask):
             if pid not in waiting:  # faulthandler writes for one thread at a time, and drops the others
                 waiting.add(pid)
@@ -185,28 +173,20 @@ class SlowLook:
         return self._uneven(0.6, 1.4) * min(8.0 * 2.0 ** (self._later // 3), 3600.0)
 
     def _take(self, pid: int, tid: int, now: float) -> None:
-        assert self._guest_dir is not None
-        path = self._guest_dir / f"{pid}.stacks"
         ring = self._guests.rings.get(pid)
-        fields: dict[str, Any] = thread_waiting(pid, tid)
+        fields: dict[str, Any] = {"round": self.taken, **thread_waiting(pid, tid)}
         if ring is not None:
             state = ring.view.state()
             fields.update(phase=state["phase"], step=state["step"])
         if tid != pid:
             fields["tid"] = tid
-        before = self._ask(pid, path, tid)
-        if before is not None:
-            self._asked.append(
-                _Asked(pid, tid, path, before, now, {"at": round(now, 3), "round": self.taken, **fields})
-            )
-        elif tid != pid and tid in self._helpers.get(pid, []):
+        asked = self._answers.ask(pid, tid, now, fields)
+        if not asked and tid != pid and tid in self._helpers.get(pid, []):
             self._helpers[pid].remove(tid)  # it is gone
 
     def _collect(self, now: float) -> None:
-        for asked in [one for one in self._asked if now - one.when >= _SETTLES]:
-            self._asked.remove(asked)
-            threads = [thread for thread in stacks.written(asked.path, asked.before) if thread["frames"]][:1]
-            for thread in threads:
+        for asked, threads in self._answers.read(now):
+            for thread in [thread for thread in threads if thread["frames"]][:1]:
                 thread.update(main=asked.tid == asked.pid, frames=thread["frames"][:_FRAMES])
                 self._event(
                     "stacks",
@@ -214,7 +194,7 @@ class SlowLook:
                     role=self._guests.role(asked.pid),
                     reason="slow",
                     via="faulthandler",
-                    threads=threads,
+                    threads=[thread],
                     **asked.fields,
                 )
 

@@ -10,11 +10,11 @@ Cure: `.repeat()` on the dataset, or the true number of steps per epoch.
 
 from __future__ import annotations
 
-from holter.diagnosis.fields import text
+from holter.diagnosis.evidence import user_files
 from holter.diagnosis.one_shot import read_once
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.script import calls_of, culprit_at, settings_of
-from holter.diagnosis.shortfall import Shortfall, scripts_of, shortfall_of
+from holter.diagnosis.shortfall import Shortfall, shortfall_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
 
 CAUSE = "early-stop.input-exhausted"
@@ -36,7 +36,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
 def _read_once(record: RecordLike, found: Shortfall) -> Finding:
     """Input that was empty after its first pass, such as a generator: the later epochs trained on nothing."""
     culprit = None
-    for file in scripts_of(record):
+    for file in user_files(record):
         line = read_once(record.source(file))
         if line is not None:
             culprit = culprit_at(file, record.source(file), line)
@@ -49,8 +49,7 @@ def _read_once(record: RecordLike, found: Shortfall) -> Finding:
 
 def _asked_for(record: RecordLike) -> Culprit | None:
     """Find the line that promises more steps than the input has, in a script with just one such line."""
-    for event in record.events_of("guest"):
-        file = text(event, "file")
+    for file in user_files(record):
         lines = record.source(file)
         promised = [line for line, name in settings_of(lines, "steps_per_epoch") if name == "steps_per_epoch"]
         trained = [line for line, _ in calls_of(lines, ("fit",))]

@@ -1,0 +1,69 @@
+"""Stacks that were asked for and not waited for: the answers are read at a later glance.
+
+A process's file outlives it, and so does the answer. faulthandler writes for one thread of a process at a time and
+drops the others: `pids` tells whom not to ask again yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holter.recorder import stacks
+
+SETTLES = 0.06  # seconds until what faulthandler wrote is whole
+
+
+@dataclass
+class Asked:
+    """One question: of which thread, when, where its answer begins, and what is to be told with it."""
+
+    pid: int
+    tid: int
+    path: Path
+    begin: int
+    when: float
+    fields: dict[str, Any]
+
+
+class Answers:
+    """The open questions of one asker."""
+
+    def __init__(self, guest_dir: Path | None, ask: Callable[[int, Path, int | None], int | None] = stacks.ask) -> None:
+        self._guest_dir = guest_dir
+        self._ask = ask
+        self._open: list[Asked] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    @property
+    def pids(self) -> set[int]:
+        return {asked.pid for asked in self._open}
+
+    def due(self) -> float:
+        """When the first of them can be read; never, where none is open."""
+        return min((asked.when + SETTLES for asked in self._open), default=float("inf"))
+
+    def ask(self, pid: int, tid: int, now: float, fields: dict[str, Any]) -> bool:
+        """Ask a thread for its stack; False when it can't be asked."""
+        if self._guest_dir is None:
+            return False
+        path = self._guest_dir / f"{pid}.stacks"
+        begin = self._ask(pid, path, tid)
+        if begin is None:
+            return False
+        self._open.append(Asked(pid, tid, path, begin, now, {"at": round(now, 3), **fields}))
+        return True
+
+    def read(self, now: float) -> Iterator[tuple[Asked, list[dict[str, Any]]]]:
+        """What has been answered since."""
+        for asked in [one for one in self._open if now - one.when >= SETTLES]:
+            self._open.remove(asked)
+            # Where the same process was asked again meanwhile, the next answer begins there.
+            later = [one.begin for one in self._open if one.pid == asked.pid and one.begin > asked.begin]
+            threads = stacks.written(asked.path, asked.begin, min(later, default=None))
+            if threads:
+                yield asked, threads
