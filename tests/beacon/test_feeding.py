@@ -100,6 +100,12 @@ def test_what_a_fit_is_fed_with(fed: Run) -> None:
 
 
 @pytest.mark.tensorflow
+def test_a_pipeline_says_how_large_its_batches_are(fed: Run) -> None:
+    """Its elements are drawn inside the traced step, where nobody sees them: the pipeline itself knows."""
+    assert fed.kind("batch")[0]["shapes"] == [[[2, 3], "float32"], [[2], "float32"]]
+
+
+@pytest.mark.tensorflow
 def test_how_the_data_came(fed: Run) -> None:
     """tf.data's own account says that making the batches took nearly all the time, in calls into Python."""
     last = fed.kind("feed")[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,35 @@ def test_the_plan_is_read_off_the_loop(watched: Run) -> None:
     (plan,) = watched.kind("plan")
 
     assert (plan["epochs"], plan["steps_per_epoch"], plan["source"]) == (3, 4, "loop")
+
+
+@pytest.mark.parametrize(
+    ("loops", "steps"),
+    [
+        (["for episode in range(500):", "    while running():", "        step()"], None),
+        (["for epoch in range(500):", "    for part in parts():", "        step()"], None),
+        (["for epoch in range(20):", "    for part in range(40):", "        step()"], 800),
+    ],
+)
+def test_a_loop_of_unknown_length_makes_no_plan(tmp_path: Path, loops: list[str], steps: int | None) -> None:
+    """How many steps an episode has can't be read off the script, so no number of steps is made up."""
+    begin = """
+        import time, torch
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ends = time.monotonic() + 2.5
+        def running(): return time.monotonic() < ends
+        def parts():
+            while running(): yield 1
+        def step():
+            if not running(): raise SystemExit
+            optimizer.zero_grad(); model(torch.ones(2, 4)).sum().backward(); optimizer.step()
+    """
+    script = textwrap.dedent(begin) + "\n".join(loops) + "\n"
+    done = run(tmp_path, script)
+
+    assert done.kind("guest-error") == []
+    assert [plan["steps"] for plan in done.kind("plan") if plan["steps"]] == ([steps] if steps else [])
 
 
 def test_the_lines_that_made_things_are_known(watched: Run) -> None:

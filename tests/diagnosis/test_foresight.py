@@ -197,6 +197,42 @@ def test_growth_that_stops_is_taken_back():
     assert "levelled off at 80" in run.texts[1]
 
 
+def in_one_epoch(scope, lines):
+    """Follow the first epoch of a leak that is found in a variable; its end comes in the second."""
+    foresight, said = Foresight(lambda _path: lines), []
+    begin = [{"k": "epoch", "pid": TRAINER, "epoch": 1, "step": 0}]
+    begin.append({"k": "plan", "pid": TRAINER, "steps": 5000, "epochs": 10, "steps_per_epoch": 500})
+    for tenth in range(100):
+        step = tenth * 5
+        sample = {"k": "sample", "m": MONO + tenth / 10, "t": WALL + tenth / 10}
+        sample["cgroup"] = {"usage": 0.3 * GB + 1 * MB * step, "file": 0, "limit": 1 * GB}
+        sample["guests"] = [{"pid": TRAINER, "step": step}]
+        event = census(step, 1 * MB * step)
+        event["list"][0] |= {"scope": scope, "name": "kept", "owner": ""}
+        said += foresight.observe(sample, [], begin if not tenth else [event] if tenth % 10 == 5 else [])
+    return said
+
+
+def test_what_outlives_an_epoch_is_told_in_the_first():
+    """A list at the top of the script goes on growing when the epoch is over."""
+    lines = ["kept = []", "for epoch in range(10):", "    for x in loader:", "        kept.append(x)"]
+
+    assert len(in_one_epoch("global", lines)) == 1
+
+
+@pytest.mark.parametrize(
+    ("scope", "lines"),
+    [
+        ("global", ["for epoch in range(10):", "    kept = []", "    for x in loader:", "        kept.append(x)"]),
+        ("attribute", ["def on_epoch_end(self):", "    self.kept = []"]),
+        ("local", ["def epoch(loader):", "    kept = []", "    for x in loader:", "        kept.append(x)"]),
+    ],
+)
+def test_what_goes_with_its_epoch_is_not_told(scope, lines):
+    """The outputs of an epoch are let go at its end."""
+    assert in_one_epoch(scope, lines) == []
+
+
 def census(step, grown, bound=None, variable="kept"):
     """What a census says of the one variable that explains all of the growth."""
     row = {"variable": variable, "file": "/home/u/train.py", "type": "deque", "length": step, "bytes": grown}

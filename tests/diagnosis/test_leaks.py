@@ -199,6 +199,17 @@ def test_pages_that_workers_copy_are_told_with_the_objects_they_read():
     assert "1,000,000 Python objects" in found.claim
 
 
+def test_what_the_trainer_held_from_the_start_is_no_growth_of_its_workers():
+    """A first census names what is large: that it is more than all that came since shows that it was there before."""
+    record = copying(resident=0)
+    row = {"name": "data.samples", "variable": "samples", "scope": "attribute", "owner": "Rows", "file": FILE}
+    row |= {"type": "list", "kind": "object", "element": "dict", "length": 10**6, "bytes": 4 * GB}
+    fields = {"step": 30, "step_before": 1, "rss_before": 1 * GB, "rss": 1.01 * GB}
+    record.event("held", 30, pid=TRAINER, role="trainer", census=1, list=[row], **fields)
+
+    assert told(record).cause == "leak.worker-copy"
+
+
 def test_workers_that_grow_themselves_copy_nothing():
     """Where the workers' size grows as well, they hold more: no copy is told."""
     assert told(copying(resident=58 * MB)).cause != "leak.worker-copy"
@@ -245,6 +256,15 @@ def test_a_list_that_the_script_takes_things_out_of_is_no_leak_while_it_fits():
 
     assert causes(verdict(fits)) == []
     assert told(died).cause == "leak.tensors-kept"
+
+
+def test_asking_whether_there_is_enough_bounds_nothing():
+    """`if len(memory) > 64: learn()` is how a replay buffer without an end is used, too."""
+    lines = ["def add(self, x):", "    self.items.append(x)", "    if len(self.items) > 64:", "        self.learn()"]
+    row = {"name": "replay.items", "variable": "items", "scope": "attribute", "owner": "Replay", "bytes": 2 * GB}
+    record = source(held(growing(top=3 * GB, killed=False), 55, row), *lines)
+
+    assert told(record).cause == "leak.tensors-kept"
 
 
 def test_results_that_are_kept_to_the_end_of_a_run_that_fits_are_only_a_guess():

@@ -52,6 +52,16 @@ def test_a_python_number_that_changes_is_named_with_the_line_that_passes_it():
     assert not told.healthy
 
 
+def test_new_shapes_of_a_compiled_function_are_named_where_it_is_compiled():
+    """That line says how it is to be compiled, and the cure is that line with open sizes."""
+    maker = at(20, "step = torch.compile(step, mode='default')")
+    record = retraced("shape", "x", ("32", "40"), what="torch.compile", call=CALL, maker=maker)
+    found = verdict(record).findings[0]
+
+    assert (found.cause, found.culprit.line) == ("recompile.shape", 20)
+    assert "+ step = torch.compile(step, mode='default', dynamic=True)" in found.cures[0].how
+
+
 def test_new_shapes_are_named_on_the_function_itself():
     """The shape is what the function has to leave open, so its own line is the one to change."""
     found = verdict(retraced("shape", "x", ("(32, 7) float32",), call=CALL)).findings[0]

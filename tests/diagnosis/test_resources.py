@@ -146,6 +146,27 @@ def test_closed_terminal():
     assert causes(verdict(ordinary_run().exit(60, 129, "SIGHUP"))) == ["external.hangup"]
 
 
+def failed_to_write(code, stdout="tty"):
+    """A run whose write failed with an input/output error on this line."""
+    record = ordinary_run().event("started", 0, stdin="tty", stdout=stdout, stderr=stdout)
+    frame = {"file": "/home/u/train.py", "line": 7, "function": "main", "code": code, "user": True}
+    error = {"type": "OSError", "message": "[Errno 5] Input/output error", "frames": [frame], "main": True}
+    return record.event("exception", 59, pid=TRAINER, **error).exit(60, 1)
+
+
+def test_a_terminal_that_is_gone_when_the_script_prints():
+    """Where the signal does not come, the next line that is printed fails."""
+    assert causes(verdict(failed_to_write('print(f"epoch {epoch}", flush=True)'))) == ["external.hangup"]
+
+
+@pytest.mark.parametrize(
+    ("code", "stdout"), [("torch.save(model.state_dict(), path)", "tty"), ('print("epoch")', "file")]
+)
+def test_a_write_that_fails_elsewhere_is_no_closed_terminal(code, stdout):
+    """A failing disk raises the same error, from other lines or into a file."""
+    assert "external.hangup" not in causes(verdict(failed_to_write(code, stdout)))
+
+
 @pytest.mark.parametrize(
     ("sender", "output", "grade"),
     [

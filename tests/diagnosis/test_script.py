@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holter.diagnosis.growing_line import growing_line
 from holter.diagnosis.script import (
     appends_to,
     calls_of,
@@ -121,3 +122,18 @@ def test_the_line_in_a_loop_that_a_line_runs_for_is_found():
 
     assert [turn_of_loop(script, line) for line in (2, 4, 6)] == [6, 6, 6]
     assert turn_of_loop(script[:4], 2) == 2
+
+
+def test_a_variable_of_the_same_name_in_another_function_is_another_variable():
+    """The state that a loop at the top carries on is not the one inside the model."""
+    script = [
+        "class Net:",
+        "    def forward(self, x, state):",
+        "        out, state = self.rnn(x, state)",
+        "        return out, state",
+        "for x in stream:",
+        "    out, state = net(x, state)",
+    ]
+
+    assert growing_line(script, "state", top=True).line == 6
+    assert growing_line(script, "state", "forward").line == 3

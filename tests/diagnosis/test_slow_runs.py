@@ -63,6 +63,15 @@ def test_a_transform_that_takes_most_of_the_step_is_named_by_its_line():
     assert "+loader = DataLoader(Photos(), batch_size=16, num_workers=4, persistent_workers=True)" in found.cures[0].how
 
 
+@pytest.mark.parametrize(("per_step", "told"), [(0.02, True), (0.004, False)])
+def test_short_waits_count_where_each_sample_takes_long(per_step, told):
+    """A tokenizer in Python takes 0.7 ms for each of 16 texts; what takes a fifth of that is only put together."""
+    record = loader(slow_run(data=0.56, per_step=per_step), num_workers=1)
+    looks(record, [DATASET], pid=77, role="worker", state="R")
+
+    assert causes(verdict(record.exit(45, code=0))) == (["input-bound.slow-transform"] if told else [])
+
+
 def test_blocked_reads_without_workers_want_someone_who_works_ahead():
     record = loader(slow_run(data=0.9))
     sleep = DATASET | {"code": "time.sleep(0.02)"}
@@ -140,6 +149,18 @@ def test_a_pipeline_that_makes_each_batch_only_when_asked():
 
 def test_a_pipeline_that_works_ahead_and_is_always_empty():
     record = keras_run(ahead="Prefetch", kind="generator", cpu=27.0)
+    fit_and_feed(record)
+
+    assert first(record).family == "input-bound"
+
+
+def test_threads_of_a_pipeline_that_come_and_go_hide_none_of_its_work():
+    """What its calls into Python used is known, whichever threads of it were seen."""
+    record = keras_run(ahead="MapAndBatch", work=34.0, cpu=33.0)
+    record.event("data-thread", 6, pid=TRAINER, tid=77)
+    for second in range(5, 40):
+        busy = [{"pid": TRAINER, "tid": 77, "name": "python", "cpu": 0.1}]
+        record.sample(second + 0.2, threads={"list": busy, "wall": 1.0})
     fit_and_feed(record)
 
     assert first(record).family == "input-bound"

@@ -44,7 +44,7 @@ def train_step(x, y):
     return loss
 
 
-for epoch in range(12):
+for epoch in range(40):
     for x, y in dataset:
         loss = train_step(x, y)
     print(f"epoch {epoch + 1}: loss {loss.numpy():.5f}")

@@ -48,7 +48,7 @@ with tempfile.TemporaryDirectory() as folder:
     loader = DataLoader(Volumes(folder), batch_size=2, shuffle=True)
     model = Segmenter()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for epoch in range(50):
+    for epoch in range(160):
         for volume, mask in loader:
             loss = F.binary_cross_entropy_with_logits(model(volume), mask)
             optimizer.zero_grad()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import time
 
 import pytest
 
-from holter.record.privacy import ENVIRONMENT, mask_command, mask_text, named_environment
+from holter.record.privacy import ENVIRONMENT, mask_command, mask_source, mask_text, named_environment
 
 KEY = "s3cr3tV4lue"
 HEX = "0123456789abcdef0123456789abcdef01234567"
@@ -153,3 +154,48 @@ def test_only_the_named_list_of_the_environment_is_kept() -> None:
     assert set(found) == {"RANK", "OMP_NUM_THREADS"}
     assert len(found["OMP_NUM_THREADS"]) == 500
     assert not [name for name in ENVIRONMENT if any(word in name for word in ("TOKEN", "KEY", "SECRET", "PASS"))]
+
+
+IN_SOURCE = [
+    f'token = "{KEY}"',
+    f"HF_TOKEN: str = '{KEY}'",
+    f'login(api_key=f"{KEY}")',
+    f'secret = """{KEY}"""',
+    f'os.environ["API_KEY"] = "{KEY}"',
+    f'settings = {{"password": "{KEY}", "tokens": 5}}',
+    f'os.environ.setdefault("HF_TOKEN", "{KEY}")',
+    f'get("https://me:{KEY}@host/data")',
+    f"wandb.login(key='{KEY}')",
+]
+
+
+@pytest.mark.parametrize("line", IN_SOURCE, ids=lambda line: line.replace(KEY, "X"))
+def test_a_secret_in_a_source_is_masked_and_the_line_still_parses(line: str) -> None:
+    """A source that no longer parses would cost every line that could be named in it."""
+    masked = mask_source(line)
+
+    assert KEY not in masked
+    ast.parse(masked)
+
+
+def test_a_number_that_is_a_password_is_masked_in_a_source() -> None:
+    """It has no quotes to stand between."""
+    assert mask_source("password = 12345678") == "password = ..."
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "self.tokens = rng.integers(1, vocab, size=(n, seq_len))",
+        "tokens, mask = batch['tokens'], batch['mask']",
+        "api_key = os.environ['API_KEY']",
+        "signature = tf.TensorSpec((2,))",
+        "max_tokens = 512",
+        "auth = None",
+        "key = jax.random.PRNGKey(0)",
+        'tokenizer = AutoTokenizer.from_pretrained("gpt2")',
+    ],
+)
+def test_code_about_tokens_stays_as_it_is_in_a_source(line: str) -> None:
+    """Tokens of text are what language models are made of."""
+    assert mask_source(line) == line

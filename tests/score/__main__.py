@@ -93,13 +93,13 @@ class _Ward:
         ):
             with ThreadPoolExecutor(count) as pool:
                 try:
-                    list(pool.map(self._attend, group))
+                    list(pool.map(lambda patient, beside=count - 1: self._attend(patient, beside), group))
                 except BaseException:
                     self.stop.set()  # each run then ends, and takes away what was made for it
                     pool.shutdown(wait=True, cancel_futures=True)
                     raise
 
-    def _attend(self, patient: Patient) -> None:
+    def _attend(self, patient: Patient, beside: int) -> None:
         if self.stop.is_set():
             return
         folder = self.base / patient.name
@@ -111,7 +111,7 @@ class _Ward:
                 there = (folder / "home" / "runs").is_dir()
                 self._note(judge(patient, folder / "home") if there else Score(patient, skipped="no record is kept"))
                 return
-            stay = attend(patient, folder, bare=self.bare, stop=self.stop)
+            stay = attend(patient, folder, bare=self.bare, stop=self.stop, beside=beside)
         except Stopped:
             return
         self.stays.append(stay)

@@ -66,8 +66,11 @@ class Stay:
         return "exception" if code else "completed"
 
 
-def attend(patient: Patient, folder: Path, *, bare: bool, stop: threading.Event) -> Stay:
-    """Run a patient in a folder of its own and come back with what was seen; what it left running is ended."""
+def attend(patient: Patient, folder: Path, *, bare: bool, stop: threading.Event, beside: int = 0) -> Stay:
+    """Run a patient in a folder of its own and come back with what was seen; what it left running is ended.
+
+    With others `beside` it, its frameworks compute with fewer threads: they would spin for cores that are taken.
+    """
     stay = Stay(patient, folder)
     shutil.rmtree(folder, ignore_errors=True)
     work, own = folder / "work", folder / "tmp"
@@ -79,6 +82,8 @@ def attend(patient: Patient, folder: Path, *, bare: bool, stop: threading.Event)
             raise CannotBeMade("there is no NVIDIA GPU here")
         with surroundings(patient, folder) as around:
             environ = _environ(around, own, stay.home)
+            if beside:
+                environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // (beside + 1))))
             if patient.prepare:
                 _prepare(patient, script, environ, around)
             _watch(stay, _start(patient, script, environ, around, bare=bare), around, bare=bare, stop=stop)

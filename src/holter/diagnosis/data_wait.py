@@ -21,7 +21,7 @@ TRAINED = 8.0  # seconds of training before anything is said
 SHARE = 0.4
 _SURE = 0.6
 _PER_STEP = 0.015  # seconds of waiting in each step
-_PER_SAMPLE = 0.001  # where one sample takes this long, a batch of one is slow, too
+_PER_SAMPLE = 0.0004  # several times what putting a sample into a batch takes: then short waits count, too
 _SHORTEST = 0.003
 _COLLATE = 60e-6  # seconds per sample: what putting a batch together takes, whatever the data are
 _LOST = 4.0  # seconds
@@ -228,7 +228,7 @@ def _beside_computing(record: RecordLike, anatomy: Anatomy, feed: dict[str, Any]
     used, step = cpu_of(record, anatomy.pid, anatomy), number(feed, "step") or 0.0
     if used is None or not step:
         return None
-    if making is None or not making:
-        calls = number(feed, "calls") or 0.0
-        making = (number(feed, "cpu") or 0.0) / step * anatomy.steps if calls else work * got
+    # Threads of a pipeline come and go with its epochs: what its own calls used is known, whoever ran them.
+    called = (number(feed, "cpu") or 0.0) / step * anatomy.steps
+    making = max(making or 0.0, called) or work * got
     return max(0.0, anatomy.stepping - max(0.0, used - making) / got)

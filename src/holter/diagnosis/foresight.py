@@ -97,6 +97,10 @@ class Foresight:
         if len(points) < 4 or points[-1][0] - points[0][0] < 3:
             return None
         begins, long = course.epoch_begins, course.age > _LONG
+        if track.gauge.what == "memory" and self._holding.lasting:
+            found = outlook(points, limit, long=long)
+            if found is not None:
+                return found
         if len(begins) < 2:
             found = outlook(points, limit, used=self._enough(track), long=long)
             if found is None or not begins:

@@ -37,9 +37,9 @@ class Growing:
 
 
 def growing_line(
-    lines: Sequence[str], variable: str, function: str = "", owner: str = "", key: str = ""
+    lines: Sequence[str], variable: str, function: str = "", owner: str = "", key: str = "", *, top: bool = False
 ) -> Growing | None:
-    """Find the statement that makes a variable grow, within a function or a class where these are known."""
+    """Find the statement that makes a variable grow, within its function or class, or at the `top` of the script."""
     tree = tree_of(lines)
     if tree is None or not variable:
         return None
@@ -48,7 +48,7 @@ def growing_line(
     keyed = [line for line in within if key and key in lines[line - 1]] or within
     looped = [line for line in keyed if loop_around(lines, line) is not None] or keyed
     # Of several places the last is the one in the innermost code: a first `append` often only sets things up.
-    line = looped[-1] if looped else _fed_back(tree, lines, variable)
+    line = looped[-1] if looped else _fed_back(tree, lines, variable, function, owner, top=top)
     return _statement(tree, lines, line, variable) if line else None
 
 
@@ -75,16 +75,33 @@ def feeds_back(lines: Sequence[str], variable: str) -> bool:
     return bool(found)
 
 
-def _fed_back(tree: ast.Module, lines: Sequence[str], variable: str) -> int | None:
+def _fed_back(
+    tree: ast.Module, lines: Sequence[str], variable: str, function: str, owner: str, *, top: bool
+) -> int | None:
     """Find `h = cell(x, h)` or `mean = 0.9 * mean + 0.1 * loss`, else an assignment in a loop."""
     in_loop = None
-    for node in _assignments(tree):
-        if any(_named(target, variable) for target in _targets(node)):
-            if node.value is not None and any(_named(part, variable) for part in ast.walk(node.value)):
+    named = [node for node in _assignments(tree) if any(_named(target, variable) for target in _targets(node))]
+    # A variable of the same name in another function is another variable.
+    own = [
+        node
+        for node in named
+        if _inside(tree, node.lineno, function, owner) and not (top and _in_function(tree, node.lineno))
+    ]
+    for node in own or named:
+        if node.value is not None:
+            if any(_named(part, variable) for part in ast.walk(node.value)):
                 return node.lineno
             if loop_around(lines, node.lineno) is not None:
                 in_loop = node.lineno
     return in_loop
+
+
+def _in_function(tree: ast.Module, line: int) -> bool:
+    return any(
+        node.lineno <= line <= (node.end_lineno or 0)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    )
 
 
 def _assignments(tree: ast.Module) -> Iterator[ast.Assign | ast.AnnAssign | ast.AugAssign]:

@@ -28,7 +28,9 @@ def line_of(record: RecordLike, holder: Holder) -> tuple[Culprit | None, Growing
     for name in _names(holder):
         for file in dict.fromkeys((holder.file, *user_files(record))):
             lines = record.source(file) if file else []
-            found = growing_line(lines, name, function if file == holder.file else "", owner, wanted)
+            found = growing_line(
+                lines, name, function if file == holder.file else "", owner, wanted, top=holder.scope == "global"
+            )
             if found is not None:
                 return culprit_at(file, lines, found.line), found
     if holder.file and holder.line:

@@ -14,6 +14,7 @@ from holter.units import count, size
 
 # A census may catch a variable between two states: the last two together say what is held.
 _LAST = 2
+_MORE_THAN_ALL = 1.5
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ def holder_of(event: dict[str, Any], row: dict[str, Any]) -> Holder | None:
     on_device = (number(row, "device") or 0.0) > (number(row, "bytes") or 0.0)
     grew = _grew(event, on_device)
     grown = held - (before or 0.0)
+    if before is None and grew > 0 and grown > _MORE_THAN_ALL * grew:
+        grown = 0.0  # seen for the first time, and more than all that came since: it was there before
     shape = row.get("shape")
     if not text(row, "name"):
         return None

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from holter.diagnosis.bounds import kept_within_bounds
+from holter.diagnosis.bounds import kept_within_bounds, made_anew
 from holter.diagnosis.fields import number, rows, text, whole
 
 Source = Callable[[str], Sequence[str]]
 
 _MOST = 0.5  # of the growth of its process: what explains that much speaks for it
 _REMEMBERED = 64  # processes
+_LASTS = ("global", "attribute", "class", "closure", "default", "cache")  # a local variable goes with its function
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class _Held:
     share: float
     to_come: float | None
     tamed: bool
+    lasting: bool  # it outlives an epoch, and a function's end
 
 
 class Holding:
@@ -32,12 +34,16 @@ class Holding:
     def __init__(self, source: Source | None = None) -> None:
         self._source = source
         self._held: dict[int, _Held] = {}
-        self._tamed: dict[tuple[str, str], bool] = {}
+        self._script: dict[tuple[str, str], tuple[bool, bool]] = {}
+        self._epochs: dict[int, int] = {}
+        self._first: dict[tuple[int, str], tuple[int, float]] = {}
 
     def follow(self, events: list[dict[str, Any]]) -> None:
         """Take in what the censuses said."""
         for event in events:
             pid = whole(event, "pid")
+            if pid is not None and event.get("k") == "epoch":
+                self._epochs[pid] = self._epochs.get(pid, 0) + 1
             if event.get("k") != "held" or pid is None:
                 continue
             grown = (number(event, "rss") or 0.0) - (number(event, "rss_before") or 0.0)
@@ -48,18 +54,29 @@ class Holding:
                 continue
             if len(self._held) >= _REMEMBERED and pid not in self._held:
                 self._held.pop(next(iter(self._held)))
-            self._held[pid] = _Held(_growth(top), min(1.0, _growth(top) / grown), _to_come(top), self._is_tamed(top))
+            tamed, anew = self._by_script(top)
+            lasting = self._outlived_an_epoch(pid, top) or (text(top, "scope") in _LASTS and not anew)
+            share = min(1.0, _growth(top) / grown)
+            self._held[pid] = _Held(_growth(top), share, _to_come(top), tamed, lasting)
 
-    def _is_tamed(self, row: dict[str, Any]) -> bool:
-        """Tell whether the script takes things out of it again; its text is read once."""
+    def _outlived_an_epoch(self, pid: int, row: dict[str, Any]) -> bool:
+        """Tell whether a variable held more in a later epoch than all that it had in an earlier one."""
+        key, epoch, length = (pid, text(row, "name")), self._epochs.get(pid, 0), number(row, "length") or 0.0
+        if len(self._first) < _REMEMBERED:
+            self._first.setdefault(key, (epoch, length))
+        first = self._first.get(key)
+        return first is not None and epoch > first[0] and length > 1.15 * first[1]
+
+    def _by_script(self, row: dict[str, Any]) -> tuple[bool, bool]:
+        """Tell whether the script takes things out of it again, and whether it makes it anew; its text is read once."""
         key = text(row, "file"), text(row, "variable")
-        if key not in self._tamed:
+        if key not in self._script:
             lines = list(self._source(key[0])) if self._source is not None and key[0] else []
             # The same look as at a record: all it asks for is the text and the name.
             script: Any = SimpleNamespace(source=lambda _path: lines)
             holder: Any = SimpleNamespace(file=key[0], variable=key[1])
-            self._tamed[key] = bool(lines) and kept_within_bounds(script, holder)
-        return self._tamed[key]
+            self._script[key] = bool(lines) and kept_within_bounds(script, holder), made_anew(lines, key[1])
+        return self._script[key]
 
     def _speaking(self) -> list[_Held]:
         return [held for held in self._held.values() if held.share >= _MOST]
@@ -80,6 +97,11 @@ class Holding:
     def endless(self) -> bool:
         """Tell whether something that has no bound explains the growth."""
         return any(held.to_come is None and not held.tamed for held in self._speaking())
+
+    @property
+    def lasting(self) -> bool:
+        """Tell whether that something is also kept beyond an epoch: then the end of one is no end of its growth."""
+        return any(held.to_come is None and not held.tamed and held.lasting for held in self._speaking())
 
 
 def _growth(row: dict[str, Any]) -> float:

@@ -58,7 +58,8 @@ def leak_cause(record: RecordLike, ending: Ending) -> LeakCause | None:
     if leak is None:
         return _held_without_a_trend(record, ending) or _driver_alone(record, ending)
     found = LeakCause("leak.native", leak.grade, leak.words, leak.evidence, leak)
-    holders = holders_of(record, leak.pids) or holders_of(record)
+    # What another process holds explains the growth of this one only where it was seen to grow.
+    holders = holders_of(record, leak.pids) or tuple(h for h in holders_of(record) if h.length_before is not None)
     holder = fed_back(record, best_of(one for one in holders if one.share >= SOME or one.graph), holders)
     births = next(iter(births_of(record)), None)
     if births is not None and _rebuilt(births, holder, leak):

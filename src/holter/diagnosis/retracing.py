@@ -150,4 +150,6 @@ def culprit_of(found: Retracing) -> Culprit:
     if found.kind == "closure":
         passed = change.argument and traced.functions < 0.5 * traced.count
         return (traced.call if passed else traced.maker) or traced.call or traced.defined
-    return traced.defined
+    # How a function is to be compiled is said where that is asked for; TensorFlow's is a decorator of its own.
+    compiled = traced.maker if traced.what == "torch.compile" else None
+    return compiled or traced.defined

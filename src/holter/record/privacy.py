@@ -82,6 +82,37 @@ def mask_text(text: str) -> str:
     return _HEX_KEY.sub(MASK, text)
 
 
+# The same in a Python source, where a secret is a text in quotes, or a number that is called one.
+_QUOTED = r"(\"\"\"[^\"]*\"\"\"|'''[^']*'''|\"[^\"\n]*\"|'[^'\n]*'|-?\d[\d_.]*\b)"
+_ASSIGNED_IN_SOURCE = re.compile(
+    rf"(?i)(?<![\w.-])([\w.-]{{0,80}}{_WORD}[\w.-]{{0,40}}(?:[\"']?\]?\s*(?::\s*\w+\s*)?[=:]\s*|"
+    rf"[\"']\s*,\s*))(?:[rbf]{{0,2}}){_QUOTED}"
+)
+_KEY_IN_SOURCE = re.compile(r"(?i)(?<![\w.-])(key\s*=\s*)(\"[^\"\n]{8,}\"|'[^'\n]{8,}')")
+
+
+def mask_source(line: str) -> str:
+    """A line of a Python source with its secrets masked; it parses as before, or no line could be told from it."""
+    line = _URL.sub(rf"\1{MASK}\3", line)
+    line = _URL_KEY.sub(rf"\1{MASK}\3", line)
+    line = _SIGNED.sub(rf"\1{MASK}", line)
+    line = _BEARER.sub(rf"\1{MASK}", line)
+    for pattern in (_KEY_IN_SOURCE, _ASSIGNED_IN_SOURCE):
+        line = pattern.sub(_masked_literal, line)
+    line = _SHAPES.sub(MASK, line)
+    return _HEX_KEY.sub(MASK, line)
+
+
+def _masked_literal(match: re.Match[str]) -> str:
+    name, value = match.group(1), match.group(2)
+    if value[0] not in "\"'":
+        return f"{name}..." if _NEVER_A_SIZE.search(name) else match.group(0)
+    if _harmless(name, value):
+        return match.group(0)
+    quote = value[:3] if value[:3] in ('"""', "'''") else value[0]
+    return f"{name}{quote}{MASK}{quote}"
+
+
 def _harmless(name: str, value: str) -> bool:
     """A number or a switch is no secret, nor is an option about tokens of text."""
     bare = value.strip("\"'")

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holter.record.privacy import mask_text
+from holter.record.privacy import mask_source
 
 _LARGEST = 256 << 10
 _MOST = 40
@@ -36,7 +36,7 @@ class Sources:
         text = read_source(path)
         if text is not None:
             self._kept += 1
-            self._keep(path, "\n".join(mask_text(line) for line in text.split("\n")))
+            self._keep(path, "\n".join(mask_source(line) for line in text.split("\n")))
 
 
 def read_source(path: str) -> str | None:

@@ -48,9 +48,10 @@ class LoopPlan:
         self.looked = True
         loops = loops_around(sys._getframe(1))
         if self.from_dataset:
-            self.epochs = prod(loops) if loops else 0
+            outer = loops[:-1] if loops and not loops[-1] else loops  # the loop over the dataset itself
+            self.epochs = prod(outer) if outer else 0
             self._tell()
-        elif loops:
+        elif prod(loops):
             self.epochs = loops[0] if len(loops) > 1 else 0
             self._tell(steps=prod(loops))
 

@@ -116,7 +116,18 @@ class Feed:
             fields["source"] = {"file": code.co_filename, "line": code.co_firstlineno, "function": code.co_name}
         if kind == "tf.data":
             fields.update(_stages(x))
+            self.loop.guard(self._batch)(x)
         self.loop.say("input", **fields)
+
+    def _batch(self, dataset):
+        """The size of a pipeline's batches, and their shapes: its elements are drawn where nobody can see them."""
+        size = _batch_size(dataset)
+        if not size or self.loop.batch == size:
+            return
+        specs = [spec for spec in self.tf.nest.flatten(dataset.element_spec) if hasattr(spec, "shape")][:8]
+        shapes = [[[size if n is None else n for n in spec.shape.as_list()], spec.dtype.name] for spec in specs]
+        self.loop.batch = size
+        self.loop.say("batch", step=self.loop.beat.steps + 1, shapes=shapes)
 
     # --- how they come ------------------------------------------------------------------------------------
 
@@ -195,6 +206,19 @@ def _code_of(kind, x):
     else:
         code = None
     return code if code is not None and is_user_file(code.co_filename) else None
+
+
+def _batch_size(dataset):
+    """What the last `batch` of a pipeline was asked for; 0 where there is none."""
+    at = dataset
+    for _ in range(_STAGES):
+        size = getattr(at, "_batch_size", None)
+        if size is not None:
+            return int(size)
+        at = getattr(at, "_input_dataset", None)
+        if at is None:
+            break
+    return 0
 
 
 def _stages(dataset):

@@ -1,21 +1,25 @@
 """Losses on a GPU: kept there, and read when one that came back late is no number. Nothing ever waits for the device.
 
-Each loss is copied into a small buffer on the device, on the stream's own time. When one is seen to be no number, the
-buffer and a figure for every weight are sent to the host, and read when their event has passed: by then the update has
-been done, but the losses up to the first bad step are all there. Data is looked for in the host's memory: in what the
-loader's dataset holds.
+The last losses are held where they are: a reference costs a microsecond, a copy would be one more kernel at every
+step. When one is seen to be no number, they and a figure for every weight are sent to the host, and read when their
+event has passed: by then the update has been done, but the losses up to the first bad step are all there. Data is
+looked for in the host's memory: in what the loader's dataset holds.
 """
 
 import sys
 import weakref
+from collections import deque
 
 from . import _np_finite
 from ._nan_history import short
 from ._torch_finite import Clock, describe, readable
 from ._torch_graph import Graph
 
-_KEPT = 1024
+_KEPT = 256
 _TOLD = 64
+_SMALL = 4096  # bytes: a loss that is a view of something large is not held, but copied
+# Its memory is used again whoever still refers to it, and a reference makes it record its graphs anew.
+_GRAPHS = "torch._inductor.cudagraph_trees"
 _SECONDS = 0.5
 
 
@@ -25,9 +29,7 @@ class DeviceNan:
     def __init__(self, torch, watch):
         self.torch = torch
         self.watch = watch
-        self.buffer = None
-        self.steps = [0] * _KEPT
-        self.count = 0
+        self.losses = deque(maxlen=_KEPT)  # with their steps
         self.bad_step = 0
         self.pending = None
         self.loader = None  # weakly, the one that is drawn from
@@ -39,13 +41,10 @@ class DeviceNan:
             self.collect()
         if not tensor.is_cuda or tensor.numel() != 1 or torch.cuda.is_current_stream_capturing():
             return
-        if self.buffer is None or self.buffer.device != tensor.device:
-            self.buffer, self.count = torch.zeros(_KEPT, device=tensor.device), 0
-        at = self.count % _KEPT
-        with torch.no_grad():
-            self.buffer[at].copy_(tensor.detach().reshape(()), non_blocking=True)
-        self.steps[at] = step
-        self.count += 1
+        kept = tensor.detach()
+        if _GRAPHS in sys.modules or kept.untyped_storage().nbytes() > _SMALL:
+            kept = kept.clone()
+        self.losses.append((kept, step))
         if self.bad_step and self.pending is None:
             self._send(tensor)
 
@@ -70,27 +69,28 @@ class DeviceNan:
         scales = [s for s in (getattr(ref(), "_scale", None) for ref in watch.scalers) if s is not None and s.is_cuda]
         with torch.no_grad():
             norms = torch._foreach_norm([p.detach() for _, p in named], float("inf")) if named else []
-            figures = [self.buffer, *(n.float().reshape(1) for n in norms), *(s.float().reshape(1) for s in scales)]
-            sent = torch.cat(figures)
+            losses = [(loss, step) for loss, step in self.losses if loss.device == tensor.device]
+            figures = [*(loss for loss, _ in losses), *norms, *scales]
+            sent = torch.cat([figure.float().reshape(1) for figure in figures])
             host = torch.empty(sent.shape, dtype=torch.float32, pin_memory=True)
             host.copy_(sent, non_blocking=True)
         event = torch.cuda.Event()
         event.record()
         dtypes = [str(p.dtype).replace("torch.", "") for _, p in named]
         fields.update(watch.look.rate(optimizers))
-        self.pending = (host, event, [name for name, _ in named], dtypes, bool(scales), fields, self.count)
+        self.pending = (host, event, [name for name, _ in named], dtypes, bool(scales), fields, [s for _, s in losses])
 
     def collect(self):
         """Say what came back, once it is there."""
         if self.pending is None or not self.pending[1].query():
             return
-        (host, _event, names, dtypes, scaled, fields, count), self.pending = self.pending, None
+        (host, _event, names, dtypes, scaled, fields, steps), self.pending = self.pending, None
         values = host.tolist()
-        losses, first = self._in_order(values[:_KEPT], count)
+        losses, first = _until_bad(values, steps)
         fields.update(step=first or self.bad_step, what="loss", loss="nan")
         self.bad_step = 0
         fields["losses"] = [short(loss) for loss in losses[-_TOLD:]] or self.watch.history.fields()["losses"]
-        largest = values[_KEPT : _KEPT + len(names)]
+        largest = values[len(steps) : len(steps) + len(names)]
         if names:
             bad = [name for name, value in zip(names, largest) if value - value != 0.0]  # noqa: B905
             finite = [value for value in largest if value - value == 0.0]
@@ -107,17 +107,6 @@ class DeviceNan:
             fields["inputs"] = worst
             fields["what"] = "input" if worst["bad"] != "outlier" else "loss"
         self.watch.guest.say("nan", **fields)
-
-    def _in_order(self, buffer, count):
-        """The losses before the first that is none, and its step."""
-        known = min(count, _KEPT)
-        found = []
-        for number in range(count - known, count):
-            loss = buffer[number % _KEPT]
-            if loss - loss != 0.0:
-                return found, self.steps[number % _KEPT]
-            found.append(loss)
-        return found, 0
 
     def draws_from(self, loader):
         """The loader of a pass that begins."""
@@ -149,3 +138,13 @@ class DeviceNan:
         if numpy is not None and isinstance(value, numpy.ndarray) and value.ndim:
             return _np_finite.describe(name, value, clock)
         return None
+
+
+def _until_bad(losses, steps):
+    """The losses before the first that is no number, and its step."""
+    found = []
+    for loss, step in zip(losses, steps):  # noqa: B905
+        if loss - loss != 0.0:
+            return found, step
+        found.append(loss)
+    return found, 0

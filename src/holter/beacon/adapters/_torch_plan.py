@@ -52,7 +52,7 @@ class Plan:
         if self.told is None and not self.known:
             loops = loops_around(sys._getframe(2))
             if length:
-                self.tell(beat, epochs=loops[0] if loops else 0, per_epoch=length, source="loop")
+                self.tell(beat, epochs=_around_the_loader(loops), per_epoch=length, source="loop")
             else:
                 epochs = loops[0] if len(loops) > 1 else 0
                 self.tell(beat, epochs=epochs, steps=prod(loops) if loops else 0, source="loop")
@@ -79,8 +79,18 @@ class Plan:
             self.guest.say("batch", step=step, shapes=shapes)
 
 
+def _around_the_loader(loops):
+    """The passes of the loop around the one over a loader; that one is no `range`, and the innermost of all."""
+    if len(loops) > 1 and not loops[-1]:
+        return loops[-2]
+    return loops[0] if loops else 0
+
+
 def loops_around(frame):
-    """The lengths of the `for ... in range(N)` loops around a step in the user's own frames, outermost first."""
+    """The lengths of the loops around a step in the user's own frames, outermost first.
+
+    Only that of a `for ... in range(N)` is known; any other counts as 0, so that a product with it is 0 too.
+    """
     found = []
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
@@ -95,10 +105,10 @@ def _ranges_around(frame):
         return []
     counts = []
     for node in ast.walk(ast.parse(source)):  # breadth first: outer loops come before inner ones
-        if isinstance(node, ast.For) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
-            count = _count(node.iter, frame) if _in_same_function(node, frame) else 0
-            if count:
-                counts.append(count)
+        if not isinstance(node, (ast.For, ast.While)) or not node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+            continue
+        if _in_same_function(node, frame):
+            counts.append(_count(node.iter, frame) if isinstance(node, ast.For) else 0)
     return counts
 
 

@@ -61,11 +61,19 @@ def _opened(example: str) -> str:
     return f"({shape}), tf.{kind}" if sizes else f"None, tf.{kind}"
 
 
+def _dynamic(code: str, name: str) -> str:
+    """Give the line that asks for the compilation as it is and as it should be, where it can be read."""
+    if "dynamic=False" in code:
+        return f"- {code}\n+ {code.replace('dynamic=False', 'dynamic=True')}"
+    if "torch.compile(" in code and code.endswith(")") and "dynamic" not in code:
+        return f"- {code}\n+ {code[:-1]}, dynamic=True)"
+    return f"-    torch.compile({name})\n+    torch.compile({name}, dynamic=True)"
+
+
 def _torch_cures(found: Retracing) -> tuple[Cure, ...]:
-    name = found.change.argument or "x"
+    name, culprit = found.change.argument or "x", culprit_of(found)
     return (
-        Cure("compile once for all sizes", f"-    torch.compile({found.traced.name})\n"
-             f"+    torch.compile({found.traced.name}, dynamic=True)"),
+        Cure("compile once for all sizes", _dynamic(culprit.code, found.traced.name)),
         Cure("say which dimension changes", f"+    torch._dynamo.mark_dynamic({name}, 0)    # before the call"),
         Cure("pad the batches to a few fixed lengths", "", "equivalent"),
     )  # fmt: skip
