@@ -24,7 +24,7 @@ from tests.conftest import HOLTER, Holter
 
 # command -> its options and arguments. A change here is a change for everyone who has written a script around it.
 FROZEN = {
-    "run": {"--name", "--on-hang [report|stop]", "--quiet -q", "[COMMAND...]"},
+    "run": {"--name", "--heal", "--on-hang [report|stop]", "--quiet -q", "[COMMAND...]"},
     "why": {"[RUN]", "--json"},
     "ls": {"--all"},
     "attach": {"PID", "--json"},
@@ -72,6 +72,8 @@ def words_of(done: subprocess.CompletedProcess[bytes]) -> str:
         (["run", "--"], 2, "there is no command to run"),
         (["run", "--no-such-option", "--", "true"], 2, "No such option"),
         (["run", "--on-hang", "pray", "--", "true"], 2, "report"),
+        (["run", "--heal=pray", "--", "true"], 2, "--heal=all"),
+        (["run", "--heal", "true"], 2, "-- before the command"),
         (["no-such-command"], 2, "No such command"),
         (["why", "a", "b"], 2, "unexpected extra argument"),
         (["attach"], 2, "PID"),

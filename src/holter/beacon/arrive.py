@@ -27,6 +27,7 @@ class Guest:
         self.farewell = Farewell(self.say, self.guard)
         self.hook = ImportHook(self.guard)
         self.role = "python"
+        self.heal = os.environ.get("HOLTER_HEAL")  # which acts are allowed: None, "safe" or "all"
         self._beat = None
         self._census = None
         self._holdings = None

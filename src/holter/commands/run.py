@@ -27,9 +27,17 @@ if TYPE_CHECKING:
     show_default=True,
     help="What to do when the run makes no progress: say so, or capture the stacks, end it and exit with 124.",
 )
+@click.option(
+    "--heal",
+    is_flag=False,
+    flag_value="safe",
+    metavar="[=all]",
+    help="Keep the run going: split a batch that does not fit, with the same update. --heal=all also allows what "
+    "changes the result, such as another precision or learning rate.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing, whatever happens; the record is written all the same.")
 @click.argument("words", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED)
-def command(name: str | None, on_hang: str, quiet: bool, words: tuple[str, ...]) -> None:
+def command(name: str | None, on_hang: str, heal: str | None, quiet: bool, words: tuple[str, ...]) -> None:
     """Run COMMAND and record it.
 
     The command runs as it would without Holter: the same output, signals and exit code. At the end a verdict goes to
@@ -40,6 +48,8 @@ def command(name: str | None, on_hang: str, quiet: bool, words: tuple[str, ...])
     """
     if not words:
         raise UsageError("there is no command to run", "Say which: holter run -- python train.py")
+    if heal not in (None, "safe", "all"):
+        raise UsageError(f"--heal={heal} is not known", "Say --heal or --heal=all, and -- before the command")
     from holter.recorder.launch import Launch
 
     def quietly(_what: object) -> None:
@@ -56,7 +66,7 @@ def command(name: str | None, on_hang: str, quiet: bool, words: tuple[str, ...])
         return Foresight(_lines_of).observe
 
     tell = quietly if quiet else tell_on_stderr
-    launch = Launch(list(words), name=name, on_hang=on_hang, tell=tell, foresight=foresight)
+    launch = Launch(list(words), name=name, on_hang=on_hang, heal=heal, tell=tell, foresight=foresight)
     sys.exit(launch.run(quietly if quiet else show))
 
 

@@ -8,6 +8,7 @@ from holter.diagnosis.ending import ending_of
 from holter.diagnosis.examined import examined
 from holter.diagnosis.exits import exit_of
 from holter.diagnosis.fields import number, text
+from holter.diagnosis.interventions import interventions_of
 from holter.diagnosis.order import in_order
 from holter.diagnosis.rule import RecordLike, Rule, find_rules
 from holter.finding import Ending, Finding, Verdict
@@ -20,7 +21,7 @@ def verdict(record: RecordLike) -> Verdict:
     findings, failed = diagnose(table, ending)
     sure = any(finding.grade != "hypothesis" for finding in findings)
     healthy = (ending.kind == "completed" and not sure) or (ending.kind == "running" and not findings)
-    return Verdict(run_of(table), ending, healthy, findings, failed_rules=failed)
+    return Verdict(run_of(table), ending, healthy, findings, interventions_of(table), failed)
 
 
 def diagnose(

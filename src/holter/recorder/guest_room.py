@@ -90,7 +90,9 @@ def _in_use(guest_dir: Path, keeper: int, start: int | None) -> bool:
     return _guests_live(guest_dir)
 
 
-def environment(guest_dir: Path | None, run_id: str, base: Mapping[str, str]) -> dict[str, str]:
+def environment(
+    guest_dir: Path | None, run_id: str, base: Mapping[str, str], heal: str | None = None
+) -> dict[str, str]:
     """The command's environment: the user's own, with the beacon in front of PYTHONPATH."""
     environ = dict(base)
     if guest_dir is None:
@@ -99,4 +101,10 @@ def environment(guest_dir: Path | None, run_id: str, base: Mapping[str, str]) ->
     environ["PYTHONPATH"] = f"{INJECT}{os.pathsep}{path}" if path else str(INJECT)
     environ["HOLTER_GUESTS"] = str(guest_dir)
     environ["HOLTER_RUN"] = run_id
+    environ.pop("HOLTER_HEAL", None)  # a run within a healed one is healed when it is itself asked to be
+    if heal is not None:
+        environ["HOLTER_HEAL"] = heal
+        if os.path.exists("/dev/nvidiactl") and "PYTORCH_ALLOC_CONF" not in environ:
+            # Segments that can grow leave no holes between them; it has to be known before the first allocation.
+            environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     return environ

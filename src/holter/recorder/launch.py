@@ -30,6 +30,7 @@ class Launch:
         *,
         name: str | None,
         on_hang: str,
+        heal: str | None = None,
         tell: Callable[[str], None],
         foresight: Callable[[], Foresee] | None = None,
     ) -> None:
@@ -37,6 +38,7 @@ class Launch:
         self.foresight = foresight
         self.name = name
         self.on_hang = on_hang
+        self.heal = heal
         self.tell = tell
 
     def run(self, show: Callable[[Path], None]) -> int:
@@ -46,7 +48,7 @@ class Launch:
         guests = guest_room.make()
         given = streams.prepare()
         terminal = Terminal(given.kinds)
-        environ = guest_room.environment(guests, folder.name if folder else "", os.environ)
+        environ = guest_room.environment(guests, folder.name if folder else "", os.environ, self.heal)
         order = keeper.Order(self.command, environ, folder, guests, terminal.at_once, signals.before)
         keeper_pid, link = keeper.start(order, given)
         # From here on the command is starting; all that takes time comes after.
@@ -59,8 +61,9 @@ class Launch:
         from holter.recorder.recorder import Recorder
 
         recorder = Recorder(
-            writer, guests, link, signals, terminal, on_hang=self.on_hang, tell=self.tell, foresight=self.foresight
-        )
+            writer, guests, link, signals, terminal,
+            on_hang=self.on_hang, heal=self.heal is not None, tell=self.tell, foresight=self.foresight,
+        )  # fmt: skip
         outcome = recorder.run()
         terminal.give_back()
         if outcome.failed:
@@ -117,6 +120,7 @@ class Launch:
             "name": self.name,
             "guest_dir": str(guests) if guests else None,
             "on_hang": self.on_hang,
+            "heal": self.heal,
         }
 
     def _forget(self, folder: Path | None, guests: Path | None) -> None:

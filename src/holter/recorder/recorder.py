@@ -28,6 +28,7 @@ from holter.recorder import stacks
 from holter.recorder.absence import why_no_guest
 from holter.recorder.foreseeing import Foresee, Foreseeing
 from holter.recorder.guests import Guests
+from holter.recorder.healing import Healing
 from holter.recorder.here import here
 from holter.recorder.memory_look import EVERY as GLANCE_EVERY
 from holter.recorder.memory_look import MemoryLook, resident_here
@@ -65,6 +66,7 @@ class Recorder:
         terminal: Terminal,
         *,
         on_hang: str = "report",
+        heal: bool = False,
         tell: Callable[[str], None] = lambda _text: None,
         foresight: Callable[[], Foresee] | None = None,
     ) -> None:
@@ -83,6 +85,7 @@ class Recorder:
         self.memory_look = MemoryLook(guest_dir, self._event, resident_here())
         self.slow_look = SlowLook(self.guests, guest_dir, self._event)
         self.foreseeing = Foreseeing(foresight, self._event, self._say)
+        self.healing = Healing(self._say) if heal else None
         self.root = 0
         self.finder: Any = None
         self._final: dict[str, Any] = {}
@@ -259,6 +262,9 @@ class Recorder:
             self._event("cost", probes=self.sampler.costs(), **_own_use())
         self.memory_look.sampled(sample, self.guests.armed)
         self._guarded(lambda at: self.slow_look.ticked(at, timeline, sample, events), now)
+        if self.healing is not None:
+            healing = self.healing
+            self._guarded(lambda sampled: healing.look(sampled, events), sample)
         self.stalls.look(now, states, sample)
         self._guarded(lambda sampled: self.foreseeing.look(sampled, timeline, events), line)
         self._last_tick = time.monotonic()  # at its end: taking stacks may take seconds, and is no gap

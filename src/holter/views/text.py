@@ -79,7 +79,10 @@ def write_verdict(
     """Write a verdict: one line for a healthy run, a page for any other."""
     tint = wants_color(stream) if color is None else color
     wide = max(40, min(width, 120))
-    lines = [healthy_line(verdict, shown, tint)] if verdict.healthy else _page(verdict, shown, wide, tint)
+    if verdict.healthy:
+        lines = [healthy_line(verdict, shown, tint), *_block("Healed", _healed(verdict), wide, tint)[1:]]
+    else:
+        lines = _page(verdict, shown, wide, tint)
     stream.write(encodable("\n".join(lines) + "\n", stream))
 
 
@@ -141,6 +144,8 @@ def _page(verdict: Verdict, shown: Exhibits, width: int, color: bool) -> list[st
     if first is not None:
         lines += _block("Line", _culprit(first), width, color)
         lines += _block("Cure", _cures(first), width, color)
+    lines += _block("Healed", _healed(verdict), width, color)
+    lines += _block("Tried", _tried(verdict), width, color)
     lines += _block("Also", [_also(finding) for finding in others], width, color)
     lines += _block("Soon", _forecast(first) if verdict.ending.kind == "running" else [], width, color)
     lines += _block("Told", [clean(text) for text in shown.told], width, color)
@@ -148,6 +153,26 @@ def _page(verdict: Verdict, shown: Exhibits, width: int, color: bool) -> list[st
     run = clean(verdict.run.get("id") or "")
     lines += _block("More", [f"holter why {run} --json"] if run else [], width, color)
     return lines
+
+
+def _healed(verdict: Verdict) -> list[str]:
+    """Say what was done to keep the run going, and what that does to the result."""
+    lines = []
+    for act in verdict.interventions:
+        if act.get("done"):
+            at = f"step {count(act['step'])}: " if act.get("step") else ""
+            because = f": {clean(act['because'])}" if act.get("because") else ""
+            keeps = _KEEPS.get(str(act.get("keeps")), "")
+            lines.append(f"{at}{clean(act.get('text') or act.get('act') or '')} ({keeps}{because})")
+    return lines
+
+
+def _tried(verdict: Verdict) -> list[str]:
+    return [
+        f"{clean(act.get('act') or '')}: {clean(act.get('because') or '')}"
+        for act in verdict.interventions
+        if not act.get("done")
+    ]
 
 
 def _block(name: str, texts: Iterable[str], width: int, color: bool) -> list[str]:

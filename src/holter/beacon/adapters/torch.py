@@ -69,6 +69,7 @@ class _Adapter:
         self.compiles = Compiles(guest, torch)
         self.look = anatomy_of(guest)
         self.settings = Settings(guest, torch)
+        self.split = self._armed() if guest.heal else None
 
     def patch(self):
         self.births.patch(self._learn)
@@ -95,8 +96,17 @@ class _Adapter:
             self.trained.clear()  # a script that makes its optimizer anew at every step must not make us grow
         self.trained |= mine
         self.nan.learn(optimizer)
-        for model in self.births.models_with(mine):
+        models = list(self.births.models_with(mine))
+        if self.split is not None:
+            self.split.watch(models)
+        for model in models:
             self._time_calls(type(model))
+
+    def _armed(self):
+        from ..reflexes.split_torch import Split
+
+        self.guest.say("armed", act="split-batch")
+        return Split(self.guest, self.torch, self.is_compiling)
 
     def _time_calls(self, cls):
         if cls in self.wrapped or cls is self.torch.nn.Module:

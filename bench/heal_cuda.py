@@ -1,0 +1,267 @@
+"""A step under memory caps on a GPU: split in place, beside the best accumulation by hand. Prints a table.
+
+    python bench/heal_cuda.py [transformer] [conv] [lstm]
+
+For each model the memory of a plain step is measured first; then the process may have 85, 70, 50 and 35 % of it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from holter.beacon.reflexes.split_torch import Split
+
+CAPS = (0.85, 0.70, 0.50, 0.35)
+STEPS = 8
+
+
+class Guest:
+    """Keeps what the reflex says."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, dict[str, Any]]] = []
+        self.beat = type("Beat", (), {"steps": 0})
+
+    def say(self, kind: str, **fields: Any) -> None:
+        self.said.append((kind, fields))
+
+
+class Block(nn.Module):
+    def __init__(self, wide: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before, self.after = nn.LayerNorm(wide), nn.LayerNorm(wide)
+        self.qkv, self.out = nn.Linear(wide, 3 * wide), nn.Linear(wide, wide)
+        self.up, self.down = nn.Linear(wide, 4 * wide), nn.Linear(4 * wide, wide)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x: Any) -> Any:
+        size, length, wide = x.shape
+        q, k, v = self.qkv(self.before(x)).view(size, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(size, length, wide)
+        x = x + self.drop(self.out(seen))
+        return x + self.drop(self.down(F.gelu(self.up(self.after(x)))))
+
+
+class Transformer(nn.Module):
+    """About 110 million weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Embedding(32000, 768), nn.Embedding(1024, 768)
+        self.blocks = nn.ModuleList(Block(768, 12) for _ in range(12))
+        self.norm, self.head = nn.LayerNorm(768), nn.Linear(768, 32000, bias=False)
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.embed(tokens) + self.place(torch.arange(tokens.shape[1], device=tokens.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+class Conv(nn.Module):
+    """A residual net with BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 128, 3, padding=1)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(128, 128, 3, padding=1), nn.BatchNorm2d(128), nn.ReLU()) for _ in range(16)
+        )
+        self.head = nn.Linear(128, 100)
+
+    def forward(self, x: Any) -> Any:
+        x = self.stem(x)
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.head(x.mean((2, 3)))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.rnn, self.head = (
+            nn.Embedding(8000, 512),
+            nn.LSTM(512, 1024, 3, batch_first=True),
+            nn.Linear(1024, 8000),
+        )
+
+    def forward(self, tokens: Any) -> Any:
+        return self.head(self.rnn(self.embed(tokens))[0])
+
+
+def language_loss(model: nn.Module, batch: Any, share: float = 1.0) -> Any:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        given = model(batch[0])
+        return F.cross_entropy(given.flatten(0, 1), batch[1].flatten()) * share
+
+
+def picture_loss(model: nn.Module, batch: Any, share: float = 1.0) -> Any:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        return F.cross_entropy(model(batch[0]), batch[1]) * share
+
+
+def tokens(size: int, length: int, words: int) -> Callable[[], Any]:
+    def make() -> Any:
+        found = torch.randint(words, (size, length + 1), device="cuda")
+        return found[:, :-1].contiguous(), found[:, 1:].contiguous()
+
+    return make
+
+
+def pictures() -> Any:
+    return torch.randn(256, 3, 64, 64, device="cuda"), torch.randint(100, (256,), device="cuda")
+
+
+KINDS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], Callable[..., Any]]] = {
+    "transformer": (Transformer, tokens(64, 512, 32000), language_loss),
+    "conv": (Conv, pictures, picture_loss),
+    "lstm": (Recurrent, tokens(256, 256, 8000), language_loss),
+}
+
+
+class Training:
+    """A model, its optimizer and a few batches, the same each time."""
+
+    def __init__(self, kind: str) -> None:
+        make, data, self.loss = KINDS[kind]
+        torch.manual_seed(0)
+        self.model = make().cuda()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.batches = [data() for _ in range(2)]
+        self.size = len(self.batches[0][0])
+        torch.manual_seed(1)
+
+    def step(self, n: int, micro: int = 0) -> float:
+        batch = self.batches[n % 2]
+        self.optimizer.zero_grad(set_to_none=True)
+        total = 0.0
+        micro = micro or self.size
+        for begin in range(0, self.size, micro):
+            part = [t[begin : begin + micro] for t in batch]
+            loss = self.loss(self.model, part, len(part[0]) / self.size)
+            loss.backward()
+            total = total + loss.detach()
+        self.optimizer.step()
+        return float(total)
+
+    def times(self, micro: int = 0, steps: int = STEPS) -> tuple[list[float], list[float]]:
+        losses, took = [], []
+        for n in range(steps):
+            torch.cuda.synchronize()
+            begun = time.perf_counter()
+            losses.append(self.step(n, micro))
+            torch.cuda.synchronize()
+            took.append(time.perf_counter() - begun)
+        return losses, took
+
+
+def clear() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.cuda.reset_peak_memory_stats()
+
+
+def by_hand(kind: str, cap: int) -> tuple[int, float]:
+    """The best micro-batch under the cap, found by trying all."""
+    total = torch.cuda.get_device_properties(0).total_memory
+    best = (0, float("inf"))
+    micro = KINDS[kind][1]()[0].shape[0]
+    while micro >= 1:
+        training = None
+        clear()
+        torch.cuda.set_per_process_memory_fraction(cap / total)
+        try:
+            training = Training(kind)
+            _, took = training.times(micro, 5)
+            best = min(best, (micro, statistics.median(took[2:])), key=lambda one: one[1])
+            slower = statistics.median(took[2:]) > 1.3 * best[1]
+        except torch.OutOfMemoryError:
+            slower = False
+        del training
+        if slower:
+            break
+        micro //= 2
+    return best
+
+
+def main() -> None:
+    total = torch.cuda.get_device_properties(0).total_memory
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
+    for kind in sys.argv[1:] or list(KINDS):
+        clear()
+        training = Training(kind)
+        losses, took = training.times()
+        need = torch.cuda.max_memory_allocated()
+        plain, size = statistics.median(took[2:]), training.size
+        del training
+        print(
+            f"{kind}: batch {size}, plain step {plain * 1e3:.0f} ms, {need / 1e9:.1f} GB, {size / plain:.0f} samples/s"
+        )
+        clear()
+        training, guest = Training(kind), Guest()
+        originals = {type(part): type(part).__dict__.get("__call__") for part in training.model.modules()}
+        Split(guest, torch, lambda: False).watch([training.model])
+        armed_losses, took = training.times()
+        armed = statistics.median(took[2:])
+        print(
+            f"  armed, no cap: {armed * 1e3:.1f} ms ({armed / plain - 1:+.1%}), "
+            f"losses {_off(armed_losses, losses):.1e} off"
+        )
+        _unwatch(originals)
+        del training
+        for share in CAPS:
+            micro, hand = by_hand(kind, int(share * need))
+            clear()
+            torch.cuda.set_per_process_memory_fraction(share * need / total)
+            guest = Guest()
+            try:
+                training = Training(kind)
+                split = Split(guest, torch, lambda: False)
+                split.watch([training.model])
+                found, took = training.times(steps=12)
+                ours = statistics.median(took[4:])
+                parts = [f"{fields['rows']}" for name, fields in guest.said if name == "intervention"]
+                print(
+                    f"  {share:.0%}: ours {size / ours:.0f} samples/s, first step {took[0]:.2f} s, "
+                    f"by hand {size / hand:.0f} (micro-batch {micro}): {hand / ours:.0%} of it, "
+                    f"losses {_off(found, losses):.1e} off, parts of {', then '.join(parts) or 'all'}, "
+                    f"{[fields.get('keeps') or fields.get('because') for _, fields in guest.said][:2]}"
+                )
+            except torch.OutOfMemoryError as error:
+                print(
+                    f"  {share:.0%}: ours ran out of memory: {str(error)[:90]}; {guest.said[-1:]}; "
+                    f"by hand {size / hand:.0f}"
+                )
+            finally:
+                _unwatch(originals)
+                training = split = None
+
+
+def _off(found: list[float], wanted: list[float]) -> float:
+    return max(abs(a - b) / abs(b) for a, b in zip(found, wanted, strict=False))
+
+
+def _unwatch(originals: dict[type, Any]) -> None:
+    for cls, call in originals.items():
+        if call is not None:
+            cls.__call__ = call
+        elif "__call__" in cls.__dict__:
+            del cls.__call__
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,278 @@
+"""What is known of one model that is watched over: how large a batch fits, how its outputs join, what it draws."""
+
+import weakref
+from contextlib import contextmanager
+
+from . import _joining_torch as joining
+from ._leaves import Unsplittable, take_out
+from ._random_torch import Draws, put_back, same, states_of
+from ._room_torch import UNLIMITED
+from ._weights_torch import StandIns
+
+_SPARE = 0.85  # of the room that is left: parts are not made to fit to the last byte
+_TRY_LARGER = 200  # calls in parts after which a larger part may be tried
+_COMFORT = 0.75  # of the room: below this a call is left alone
+_WORKSPACE = 1.5  # what a part takes while it runs, against what its graph keeps
+
+
+class Care:
+    """One model; made when it first runs out of memory or comes near to it."""
+
+    def __init__(self, split, module):
+        self.split, self.torch = split, split.torch
+        self.module = weakref.ref(module)
+        self.is_tensor = split.is_tensor
+        self.weights = StandIns(self.torch, module)
+        first = next(module.parameters(), None)
+        self.device = first.device if first is not None else self.torch.device("cpu")
+        self.room = split.room(self.device)
+        self.outside = None  # what the loss was seen to hold between forward and backward
+        self.axis = 0
+        self.draws = True  # until a call shows that it draws no random numbers
+        self.exact_draws = True
+        self.weighs_labels = False
+        self.declined = None
+        self.comfortable = 0  # elements of a first input with which there was room to spare
+        self.rows = {}  # shapes without the batch -> samples that fit at once
+        self.calls = {}  # the same -> calls in parts since that was last changed
+        self.norms = [m for m in module.modules() if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
+        self._kinds = {}
+
+    @property
+    def keeps(self):
+        """What a split keeps of the result."""
+        mixes = any(norm.training and norm.track_running_stats is not None for norm in self.norms)
+        return "equivalent" if mixes or not self.exact_draws else "exact"
+
+    @property
+    def because(self):
+        """Why it is not exact, in words."""
+        if any(norm.training for norm in self.norms):
+            return "BatchNorm sees the statistics of each part"
+        return "" if self.exact_draws else "random numbers inside a kernel are drawn anew"
+
+    def decline(self, why):
+        """No call of this model is cut from here on."""
+        if self.declined is None:
+            self.declined = why
+            self.split.tell_declined(self, why)
+
+    def refresh(self):
+        """Before a cut: the weights may be others by now, or lie elsewhere."""
+        if not self.weights.still_true():
+            self.weights = StandIns(self.torch, self.module())
+        device = self.weights.weights[0].device if self.weights.weights else self.device
+        if device != self.device:
+            self.device, self.room = device, self.split.room(device)
+
+    def wants_cut(self, args, kwargs):
+        """Tell whether a call is larger than all that went through with room to spare."""
+        first = next((thing for thing in (*args, *kwargs.values()) if self.is_tensor(thing)), None)
+        if first is None or first.numel() <= self.comfortable:
+            return False
+        return bool(self.weights.weights) and self.room.limit < UNLIMITED
+
+    def other_axis(self, call):
+        """After samples turned out not to lie along the first axis: try the second, once."""
+        if self.axis or not any(leaf.dim() > 1 for leaf in call.leaves):
+            return False
+        self.axis = 1
+        return True
+
+    # --- while it is called -------------------------------------------------------------------------------
+
+    @contextmanager
+    def inside(self):
+        """Calls within this one are its own affair."""
+        before, self.split.inside = self.split.inside, True
+        try:
+            yield
+        finally:
+            self.split.inside = before
+
+    @contextmanager
+    def at_work(self, share):
+        """The stand-ins are in place, and running statistics move by a part's share."""
+        momenta = [(norm, norm.momentum) for norm in self.norms if norm.momentum is not None and share < 1]
+        for norm, momentum in momenta:
+            norm.momentum = 1.0 - (1.0 - momentum) ** share
+        try:
+            with self.inside(), self.weights:
+                yield
+        finally:
+            for norm, momentum in momenta:
+                norm.momentum = momentum
+
+    def autocast(self):
+        """What re-enters the mixed precision that is on now."""
+        torch, kind = self.torch, self.device.type
+        if hasattr(torch, "get_autocast_dtype"):
+            on, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+        elif kind == "cpu":  # PyTorch before 2.4 asks for each device by a name of its own
+            on, dtype = torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()
+        else:
+            on, dtype = torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
+        cached = torch.is_autocast_cache_enabled()
+        return lambda: torch.autocast(kind, dtype=dtype, enabled=on, cache_enabled=cached)
+
+    def buffers(self):
+        """Copies of what a second pass would change again: running statistics."""
+        return [(b, b.clone()) for norm in self.norms for b in norm.buffers(recurse=False) if b is not None]
+
+    def put_buffers_back(self, copies):
+        with self.torch.no_grad():
+            for buffer, copy in copies:
+                buffer.copy_(copy)
+
+    # --- sizes --------------------------------------------------------------------------------------------
+
+    def shapes(self, call):
+        """What a call's memory hangs on, but for the number of samples."""
+        return tuple(
+            (*(n for d, n in enumerate(leaf.shape) if d != axis), leaf.dtype)
+            for leaf, axis in zip(call.leaves, call.axes)  # noqa: B905
+        )
+
+    def knows(self, call):
+        return self.shapes(call) in self.rows
+
+    def rows_for(self, call):
+        """How many samples to run at once: all (-1), so many, or not known (0)."""
+        known = self.rows.get(self.shapes(call))
+        if known is None or known >= call.size:
+            return -1
+        parts = -(-call.size // known)
+        return -(-call.size // parts)  # parts of one size
+
+    def rows_that_fit(self, each, remaining, to_come):
+        """The samples of a part, by what one takes."""
+        room = self.room.left() * _SPARE - to_come
+        rows = max(self.fewest, int(room / (each * _WORKSPACE)))
+        parts = max(1, -(-remaining // rows))
+        return max(self.fewest, -(-remaining // parts))
+
+    @property
+    def fewest(self):
+        """The samples that a part must have: BatchNorm can make nothing of a single one."""
+        return 2 if self.norms else 1
+
+    def end_of_part(self, begin, rows, size):
+        """Where a part ends that begins there; what remains is never less than the fewest."""
+        end = min(size, begin + rows)
+        return size if 0 < size - end < self.fewest else end
+
+    def halve(self, rows):
+        if rows // 2 < self.fewest:
+            raise Unsplittable("%d of its samples do not fit" % rows if rows > 1 else "a single sample does not fit")
+        return rows // 2
+
+    def learned(self, call, rows):
+        """A batch of this shape went through, in parts of so many samples."""
+        key = self.shapes(call)
+        self.calls[key] = 0 if self.rows.get(key) != rows else self.calls.get(key, 0) + 1
+        self.rows[key] = rows
+        self.split.tell_split(self, call.size, rows)
+
+    def has_room(self, call, cost):
+        """After a forward in parts: now and then a larger part is tried, where there is room for it."""
+        key = self.shapes(call)
+        if self.calls.get(key, 0) >= _TRY_LARGER:
+            self.calls[key] = 0
+            if self.room.left() * _SPARE > cost * _WORKSPACE:
+                self.rows[key] = self.rows[key] * 3 // 2 + 1
+
+    def went_at_once(self, call, cost):
+        """A whole batch went through: with room to spare it needs no cut from here on."""
+        still = self.weights.bytes + cost * (_WORKSPACE - 1)
+        if self.room.used() + still < _COMFORT * self.room.limit:
+            self.comfortable = max(self.comfortable, call.leaves[0].numel())
+
+    def is_near(self):
+        """Now and then, where nothing is cut: does it still fit with room to spare?"""
+        if self.room.used() > _COMFORT * self.room.limit:
+            self.comfortable = 0
+
+    def ran_out(self):
+        self.room.ran_out()
+
+    # --- what it is -------------------------------------------------------------------------------------------
+
+    def kinds(self, call):
+        """How the outputs of parts join, found once for each structure of inputs; raises when they do not."""
+        key = tuple(call.axes), len(call.leaves)
+        found = self._kinds.get(key)
+        if found is None:
+            found = self._kinds[key] = self._examine(call)
+            self.weighs_labels = any(isinstance(getattr(kind, "rule", None), tuple) for kind in found)
+        return found
+
+    def _examine(self, call):
+        if call.size < 2:
+            raise Unsplittable("the batch has one sample")
+        try:
+            return self._examine_pair(call)
+        except Unsplittable:
+            raise
+        except Exception as error:
+            words = "%s: %s" % (type(error).__name__, str(error)[:200])
+            raise Unsplittable("the model could not be tried out with two samples (%s)" % words) from None
+
+    def _examine_pair(self, call):
+        draws = Draws(self.torch, self.device, 2)
+        try:
+            # BatchNorm stands still: its two samples would differ from one by what it is made to do.
+            return self._compare(call, draws, self.norms)
+        except Unsplittable:
+            if draws.all_known:
+                raise
+        # What is drawn inside a kernel differs each time: once more with nothing drawn.
+        drew, self.exact_draws = self.draws, False
+        try:
+            return self._compare(call, draws, list(self.module().modules()))
+        finally:
+            self.draws = drew
+
+    def _compare(self, call, draws, still):
+        """Two samples together and one by one, while some parts of the model are as in an evaluation."""
+        torch = self.torch
+        counts = joining.label_counts(torch, call.leaves, call.axes)
+        a, b = _unlike_pair(counts)
+        start, buffers = states_of(torch, self.device), self.buffers()
+        training = [(part, part.training) for part in still]
+        for part, _ in training:
+            part.training = False
+        try:
+            with torch.no_grad():
+                pair = self._try_out(call, (a, b), draws.part(0, 2))
+                self.draws = not same(torch, states_of(torch, self.device), start)
+                first, second = (self._try_out(call, (row,), draws.part(n, n + 1)) for n, row in enumerate((a, b)))
+        finally:
+            for part, was in training:
+                part.training = was
+            self.put_buffers_back(buffers)
+            put_back(torch, self.device, start)
+        return joining.learn(torch, pair, first, second, counts, (a, b))
+
+    def _try_out(self, call, rows, mode):
+        """The outputs for some samples, with the random numbers that they draw in a batch of the two."""
+        leaves = []
+        for leaf, axis in zip(call.leaves, call.axes):  # noqa: B905
+            index = self.torch.tensor(rows, device=leaf.device)
+            leaves.append(leaf if axis is None else leaf.detach().index_select(axis, index))
+        args, kwargs = call.build(iter(leaves))
+        with self.inside(), mode:
+            out = call.inner(self.module(), *args, **kwargs)
+        mode.done()
+        flat = []
+        take_out(out, self.is_tensor, flat)
+        return flat
+
+
+def _unlike_pair(counts):
+    """Two samples whose labels differ most in number: only such tell one mean from another."""
+    best = (0, 0, 1)
+    for found in counts.values():
+        values = found.tolist()
+        low, high = values.index(min(values)), values.index(max(values))
+        best = max(best, (values[high] - values[low], low, high), key=lambda one: one[0])
+    return best[1:]

@@ -1,0 +1,298 @@
+"""One call of a model, run in parts along the batch: forward, and backward with what had to be dropped computed again.
+
+The call is cut out of the user's graph by an autograd function. Their loss is computed on the whole output; its
+gradient comes back here and is handed to the parts. The graphs of as many parts are kept as there is room for.
+"""
+
+from . import _joining_torch as joining
+from ._leaves import Unsplittable, batch_axes, batch_of, rows_of, take_out
+from ._oom import is_oom
+from ._random_torch import Draws, put_back, states_of
+
+_MORE = 1.25  # what backward takes beside the graph, as a part of it
+_LOSS = 3.0  # the outputs, times this: their gradients and what a loss keeps of them
+_OUTSIDE = 1.5  # what a loss takes at most, against what it holds when backward comes to the model
+_FIRST = 8  # of a batch of which nothing is known, so small a part is run first and measured
+
+
+class Call:
+    """What one call of a model was given, and what is kept of it until its backward."""
+
+    def __init__(self, care, inner, args, kwargs, axis):
+        self.care, self.inner, self.torch = care, inner, care.torch
+        self.leaves = []
+        self.build = take_out((args, kwargs), care.is_tensor, self.leaves)
+        self.size = batch_of(self.leaves, axis)
+        self.axes = batch_axes(self.leaves, self.size, axis)
+        self.device = care.device
+        self.autocast = care.autocast()
+        self.needing = [n for n, leaf in enumerate(self.leaves) if leaf.requires_grad]
+        self.tensors = ()  # the user's own: inputs that need gradients, and weights
+        self.versions = self._versions()
+        self.graded = []  # which outputs have a gradient
+        self.counts = {}
+        self.draws = None
+        self.parts = []  # (first sample, the one after the last)
+        self.starts = []  # the generators' states at the beginning of each part
+        self.kept = {}  # parts whose graphs are kept: their inputs and outputs
+        self.rebuild = None
+        self.kinds = None
+        self.after = None  # what was used when the forward was done
+        self.failed = None  # the last error of a part that did not fit
+
+    # --- a part -------------------------------------------------------------------------------------------
+
+    def run(self, begin, end, draws=None):
+        """Call the model with some samples; gives its inputs that need gradients, and the tensors it gave."""
+        leaves = [rows_of(leaf, axis, begin, end) for leaf, axis in zip(self.leaves, self.axes)]  # noqa: B905
+        for n in self.needing:
+            leaves[n] = leaves[n].detach().requires_grad_()
+        args, kwargs = self.build(iter(leaves))
+        share = (end - begin) / self.size if self.size else 1.0
+        with self.care.at_work(share), self.torch.enable_grad():
+            if draws is None:
+                out = self.inner(self.care.module(), *args, **kwargs)
+            else:
+                with draws.part(begin, end) as mode:
+                    out = self.inner(self.care.module(), *args, **kwargs)
+                mode.done()
+        flat = []
+        self.rebuild = take_out(out, self.care.is_tensor, flat)
+        self.graded = [output.requires_grad for output in flat]
+        return [leaves[n] for n in self.needing], flat
+
+    # --- forward ------------------------------------------------------------------------------------------
+
+    def forward(self, rows):
+        """All samples, `rows` at a time (0: not known yet, -1: all at once); gives the whole batch's outputs."""
+        care = self.care
+        if rows < 0:
+            whole = self._at_once()
+            if whole is not None:
+                return whole
+            rows = 0
+        self.kinds = care.kinds(self)
+        self.counts = joining.label_counts(self.torch, self.leaves, self.axes) if care.weighs_labels else {}
+        self.draws = Draws(self.torch, self.device, self.size) if care.draws else None
+        measured = rows > 0
+        rows = rows if measured else max(care.fewest, self.size // _FIRST)
+        begin, whole = 0, None
+        while begin < self.size:
+            end = care.end_of_part(begin, rows, self.size)
+            start, before = states_of(self.torch, self.device), care.room.used()
+            flat = self._attempt(begin, end)
+            if flat is None:
+                put_back(self.torch, self.device, start)
+                care.ran_out()
+                measured = True
+                if not self.give_up_kept():
+                    rows = care.halve(end - begin)
+                continue
+            inputs, outputs = flat
+            cost = max(care.room.used() - before, 1)
+            if whole is None:
+                whole = [kind.room(t.detach(), self.size) for kind, t in zip(self.kinds, outputs)]  # noqa: B905
+            for kind, room, output in zip(self.kinds, whole, outputs):  # noqa: B905
+                kind.put(room, output.detach(), begin, end, self._weight(kind, begin, end))
+            self.parts.append((begin, end))
+            self.starts.append(start)
+            last = end == self.size
+            if last or care.room.left() - care.room.slack > cost * _MORE + self._still_to_come(whole):
+                self.kept[len(self.parts) - 1] = (inputs, outputs)
+            flat = inputs = outputs = None
+            begin = end
+            if not measured:
+                measured, rows = True, care.rows_that_fit(cost / rows, self.size - begin, self._still_to_come(whole))
+        if self.draws is not None:
+            self.draws.finish()
+            care.exact_draws = care.exact_draws and self.draws.all_known
+        self.after = care.room.used()
+        care.learned(self, max(end - begin for begin, end in self.parts))
+        care.has_room(self, cost)
+        return whole
+
+    def _attempt(self, begin, end):
+        """One part, or None when there was no room for it; nothing of the attempt is alive then."""
+        try:
+            return self.run(begin, end, self.draws)
+        except Exception as error:
+            if not is_oom(error):
+                raise
+            self.failed = error
+        self.failed.__traceback__ = self.failed.__context__ = None
+        return None
+
+    def _at_once(self):
+        """The whole batch as one part, to see what it takes; None when it does not fit."""
+        start, before = states_of(self.torch, self.device), self.care.room.used()
+        done = self._attempt(0, self.size)
+        if done is None:
+            put_back(self.torch, self.device, start)
+            self.care.ran_out()
+            return None
+        self.parts, self.starts, self.kept = [(0, self.size)], [start], {0: done}
+        self.care.went_at_once(self, max(self.care.room.used() - before, 1))
+        return [output.detach() for output in done[1]]
+
+    def give_up_kept(self):
+        """Drop the graphs that are kept, if there are any: they can be computed again."""
+        had, self.kept = bool(self.kept), {}
+        return had
+
+    def _still_to_come(self, whole):
+        outside = self.care.outside
+        if outside is None:
+            outside = _LOSS * sum(t.numel() * t.element_size() for t in whole)
+        return outside + self.care.weights.bytes
+
+    def _weight(self, kind, begin, end):
+        rule = getattr(kind, "rule", None)
+        return 1.0 if rule is None else joining.weight(rule, self.counts, begin, end, self.size)
+
+    # --- backward -----------------------------------------------------------------------------------------
+
+    def backward(self, gradients):
+        """The gradients of the inputs that need them and of the weights, for the whole batch."""
+        care = self.care
+        if self.after is not None:
+            care.outside = max(care.outside or 0, int(_OUTSIDE * (care.room.used() - self.after)))
+        after = states_of(self.torch, self.device)
+        buffers = care.buffers()
+        try:
+            while True:
+                found = self._all_parts(gradients)
+                if found is not None:
+                    return found
+                care.ran_out()
+                care.weights.forget()
+                self.give_up_kept()
+                self._cut_smaller()
+        finally:
+            care.put_buffers_back(buffers)
+            put_back(self.torch, self.device, after)
+            care.room.look_back()
+
+    def _all_parts(self, gradients):
+        care, of_inputs = self.care, [None] * len(self.needing)
+        care.weights.forget()
+        try:
+            # Those that are kept first: what they hold is room for the others.
+            order = sorted(range(len(self.parts)), key=lambda n: n not in self.kept)
+            for n in order:
+                begin, end = self.parts[n]
+                kept = self.kept.pop(n, None)
+                if kept is None:
+                    self._check_inputs()
+                    put_back(self.torch, self.device, self.starts[n])
+                    with self.autocast():
+                        kept = self.run(begin, end, self.draws)
+                inputs, outputs = kept
+                kept = None
+                roots, given = self._roots(outputs, gradients, begin, end)
+                outputs = None
+                if roots:
+                    self.torch.autograd.backward(roots, given)
+                roots = given = None
+                self._gather(of_inputs, inputs, begin, end)
+                inputs = None
+        except Exception as error:
+            if not is_oom(error):
+                raise
+            return None
+        return [*of_inputs, *care.weights.gradients()]
+
+    def _roots(self, outputs, gradients, begin, end):
+        roots, given = [], []
+        for at, (output, gradient) in enumerate(zip(outputs, gradients)):  # noqa: B905
+            if gradient is None or not output.requires_grad:
+                continue
+            if self.kinds is not None:
+                kind = self.kinds[at]
+                gradient = kind.gradient(gradient, begin, end, self._weight(kind, begin, end))
+            roots.append(output)
+            given.append(gradient)
+        return roots, given
+
+    def _gather(self, of_inputs, inputs, begin, end):
+        for at, (n, tensor) in enumerate(zip(self.needing, inputs)):  # noqa: B905
+            if tensor.grad is None:
+                continue
+            if (begin, end) == (0, self.size) or self.axes[n] is None:
+                of_inputs[at] = tensor.grad if of_inputs[at] is None else of_inputs[at].add_(tensor.grad)
+                continue
+            if of_inputs[at] is None:
+                of_inputs[at] = self.torch.zeros_like(self.leaves[n])
+            rows_of(of_inputs[at], self.axes[n], begin, end).copy_(tensor.grad)
+
+    def _versions(self):
+        return [tensor._version for tensor in (*self.leaves, *self.care.weights.weights)]
+
+    def _check_inputs(self):
+        """What is computed again must meet what the first pass met; PyTorch itself asks the same of a graph."""
+        if self._versions() != self.versions:
+            raise Unsplittable("the model's inputs or weights were changed in place between forward and backward")
+
+    def _cut_smaller(self):
+        """Parts of half the size; where a draw could not be cut, their masks are others than in the forward."""
+        largest = max(end - begin for begin, end in self.parts)
+        rows = self.care.halve(largest)
+        if self.kinds is None:
+            self.kinds = self.care.kinds(self)
+            self.counts = joining.label_counts(self.torch, self.leaves, self.axes)
+            self.draws = Draws(self.torch, self.device, self.size) if self.care.draws else None
+        start = self.starts[0]
+        self.parts, begin = [], 0
+        while begin < self.size:
+            end = self.care.end_of_part(begin, rows, self.size)
+            self.parts.append((begin, end))
+            begin = end
+        self.starts = [start] * len(self.parts)
+        self.care.learned(self, rows)
+
+    # --- second order -------------------------------------------------------------------------------------
+
+    def backward_with_graph(self, gradients):
+        """For `create_graph`: the whole call again, on the user's own tensors, so that its backward has a graph."""
+        self.care.decline("second-order gradients are taken through the model")
+        after = states_of(self.torch, self.device)
+        try:
+            put_back(self.torch, self.device, self.starts[0])
+            args, kwargs = self.build(iter(self.leaves))
+            with self.care.inside(), self.autocast():
+                out = self.inner(self.care.module(), *args, **kwargs)
+        finally:
+            put_back(self.torch, self.device, after)
+        flat = []
+        take_out(out, self.care.is_tensor, flat)
+        pairs = [(t, g) for t, g in zip(flat, gradients) if g is not None and t.requires_grad]  # noqa: B905
+        roots, given = zip(*pairs)  # noqa: B905
+        return self.torch.autograd.grad(roots, self.tensors, given, create_graph=True, allow_unused=True)
+
+
+_made = {}  # type: ignore[var-annotated]
+
+
+def cut_class(torch):
+    """The autograd function that stands for a call in the user's graph."""
+    found = _made.get("cut")
+    if found is not None:
+        return found
+
+    class Cut(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, call, rows, *tensors):
+            ctx.set_materialize_grads(False)
+            ctx.call = call
+            call.tensors = tensors
+            found = call.forward(rows)
+            ctx.mark_non_differentiable(*[t for t, graded in zip(found, call.graded) if not graded])  # noqa: B905
+            return tuple(found)
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            if torch.is_grad_enabled():
+                return (None, None, *ctx.call.backward_with_graph(gradients))
+            return (None, None, *ctx.call.backward(gradients))
+
+    _made["cut"] = Cut
+    return Cut

@@ -1,0 +1,127 @@
+"""How much memory a PyTorch step may still take: on a GPU, on Metal, or before the wall of the host's memory."""
+
+import os
+import resource
+import sys
+
+UNLIMITED = 1 << 62
+_SLACK, _MOST_SLACK = 0.05, 0.3  # of the limit
+
+
+class CudaRoom:
+    """A CUDA device: what the allocator has handed out, against what it may take in all."""
+
+    def __init__(self, torch, device):
+        self.torch = torch
+        self.index = device.index if device.index is not None else torch.cuda.current_device()
+        self.retries = self._retries()
+        self.met = UNLIMITED  # the most that could be had when it once ran out
+        self.limit = self._limit()
+        self.slack = _SLACK * self.limit  # room that nothing is kept in
+
+    def _retries(self):
+        stats = self.torch._C._cuda_memoryStats(self.index) if self.torch.cuda.is_initialized() else {}
+        return stats.get("num_alloc_retries", 0)
+
+    def look_back(self):
+        """After a backward: an allocator that had to give back its cache first has made the device wait."""
+        retries, self.retries = self.retries, self._retries()
+        if self.retries > retries:
+            self.slack = min(self.slack + _SLACK * self.limit, _MOST_SLACK * self.limit)
+
+    def _limit(self):
+        cuda = self.torch.cuda
+        free, total = cuda.mem_get_info(self.index)
+        share = getattr(cuda, "get_per_process_memory_fraction", lambda _index: 1.0)(self.index)
+        return min(free + cuda.memory_reserved(self.index), int(total * share))
+
+    def used(self):
+        return self.torch.cuda.memory_allocated(self.index)
+
+    def left(self):
+        return min(self.limit, self.met) - self.used()
+
+    def ran_out(self):
+        """Give back what only the cache holds, and remember where the end was."""
+        cuda = self.torch.cuda
+        self.met = max(self.used(), int(0.98 * cuda.memory_reserved(self.index)))
+        self.free()
+        self.limit = self._limit()
+
+    def free(self):
+        self.torch.cuda.empty_cache()
+
+
+class MetalRoom:
+    """Apple's GPU: what the driver holds for this process, against what Metal recommends."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.limit = int(torch.mps.recommended_max_memory())
+        self.slack = _SLACK * self.limit
+
+    def look_back(self):
+        """Metal tells nothing of the kind."""
+
+    def used(self):
+        return self.torch.mps.current_allocated_memory()
+
+    def left(self):
+        return self.limit - self.used()
+
+    def ran_out(self):
+        self.limit = min(self.limit, self.torch.mps.driver_allocated_memory())
+        self.free()
+
+    def free(self):
+        self.torch.mps.empty_cache()
+
+
+class HostRoom:
+    """The host's memory, as far as the soft wall lets it grow; without a wall there is no end that could be told."""
+
+    def __init__(self):
+        self.page = os.sysconf("SC_PAGE_SIZE")
+        self.file = None
+        self.libc = None
+        self.slack = 0
+        if sys.platform.startswith("linux"):
+            self.file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+
+    def used(self):
+        """What the wall counts: all private memory that may be written to."""
+        if self.file is None:
+            return 0
+        return int(os.pread(self.file, 256, 0).split()[5]) * self.page
+
+    def look_back(self):
+        """The host's memory has no cache of its own to give back."""
+
+    @property
+    def limit(self):
+        wall = resource.getrlimit(resource.RLIMIT_DATA)[0] if self.file is not None else resource.RLIM_INFINITY
+        return UNLIMITED if wall == resource.RLIM_INFINITY else wall
+
+    def left(self):
+        return self.limit - self.used()
+
+    def ran_out(self):
+        self.free()
+
+    def free(self):
+        """Have the C library give back what it keeps for later: the wall counts that too."""
+        if self.libc is None:
+            import ctypes
+
+            self.libc = getattr(ctypes.CDLL(None), "malloc_trim", False)
+        if self.libc:
+            self.libc(0)
+
+
+def room_of(torch, device):
+    """The room of the device that a model lies on."""
+    if device.type == "cuda":
+        return CudaRoom(torch, device)
+    if device.type == "mps":
+        return MetalRoom(torch)
+    return HostRoom()

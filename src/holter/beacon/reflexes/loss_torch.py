@@ -1,0 +1,170 @@
+"""Split the loss (PyTorch): a cross-entropy over many classes that does not fit is computed in parts. Keeps: exact.
+
+Over a vocabulary the loss takes several times the memory of the model's output. Each part's gradient is computed with
+its loss and kept in the output's own precision, so that nothing is computed twice.
+"""
+
+import functools
+
+from ._oom import is_oom
+
+_LARGE = 1 << 20  # elements: below this a loss is never the reason
+_TAKES = 12  # bytes for each element beside its gradient: in float32 the logits, their softmax, its gradient
+_SPARE = 0.9
+
+
+class LossSplit:
+    """Stands around `cross_entropy`."""
+
+    def __init__(self, split):
+        self.split, self.torch = split, split.torch
+        self.told = False
+
+    def patch(self):
+        functional = self.torch.nn.functional
+        inner = functional.cross_entropy
+        is_compiling, grad_enabled = self.split.is_compiling, self.torch.is_grad_enabled
+
+        @functools.wraps(inner)
+        def cross_entropy(input, target, *args, **kwargs):  # noqa: A002
+            if self.split.inside or is_compiling() or not grad_enabled() or input.numel() < _LARGE:
+                return inner(input, target, *args, **kwargs)
+            return self._loss(inner, input, target, args, kwargs)
+
+        functional.cross_entropy = cross_entropy
+
+    def _loss(self, inner, logits, target, args, kwargs):
+        how = _Options(*args, **kwargs)
+        if not how.known or not logits.requires_grad or target.requires_grad or logits.dim() < 2:
+            return inner(logits, target, *args, **kwargs)
+        room = self.split.room(logits.device)
+        need = logits.numel() * (_TAKES + logits.element_size())
+        if need < _SPARE * room.left():
+            try:
+                return inner(logits, target, *args, **kwargs)
+            except Exception as error:
+                if not is_oom(error):
+                    raise
+            room.ran_out()
+        loss = _class(self.torch).apply(self, inner, how, room, logits, target)
+        self._tell(logits)
+        return loss
+
+    def _tell(self, logits):
+        if self.told:
+            return
+        self.told = True
+        text = "the loss over an output of %s did not fit: it is computed in parts" % "×".join(map(str, logits.shape))
+        self.split.guest.say(
+            "intervention", act="split-loss", keeps="exact", step=self.split.guest.beat.steps + 1, text=text, because=""
+        )
+
+
+class _Options:
+    """The arguments of `cross_entropy` beside its tensors."""
+
+    def __init__(
+        self, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
+    ):
+        self.weight, self.ignore_index, self.reduction = weight, ignore_index, reduction
+        self.smoothing = label_smoothing
+        plain = size_average is None and reduce is None and reduction in ("mean", "sum")
+        self.known = plain and not (weight is not None and weight.requires_grad)
+
+    def divisor(self, torch, logits, target):
+        """What the sum over all samples is divided by."""
+        if self.reduction == "sum":
+            return torch.ones((), device=logits.device)
+        if target.is_floating_point():
+            return torch.tensor(logits.numel() / logits.shape[1], device=logits.device)
+        counted = target != self.ignore_index
+        if self.weight is None:
+            return counted.sum().float()
+        return (self.weight[target.clamp(min=0)] * counted).sum()
+
+    def part(self, inner, logits, target):
+        return inner(
+            logits, target, self.weight, ignore_index=self.ignore_index, reduction="sum", label_smoothing=self.smoothing
+        )
+
+
+_made = {}  # type: ignore[var-annotated]
+
+
+def _class(torch):
+    found = _made.get("loss")
+    if found is not None:
+        return found
+
+    class LossInParts(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, reflex, inner, how, room, logits, target):
+            ctx.save_for_backward(logits, target)
+            ctx.reflex, ctx.inner, ctx.how, ctx.room = reflex, inner, how, room
+            loss, ctx.gradient = _in_parts(torch, reflex, inner, how, room, logits, target)
+            return loss
+
+        @staticmethod
+        def backward(ctx, given):
+            logits, target = ctx.saved_tensors
+            nothing = (None,) * 4
+            if torch.is_grad_enabled():  # a graph of the backward is wanted
+                loss = ctx.how.part(ctx.inner, logits, target) / ctx.how.divisor(torch, logits, target)
+                return (*nothing, *torch.autograd.grad(loss, (logits,), given, create_graph=True), None)
+            gradient, ctx.gradient = ctx.gradient, None
+            if gradient is None:  # a second backward through the same graph
+                _, gradient = _in_parts(torch, ctx.reflex, ctx.inner, ctx.how, ctx.room, logits, target)
+            return (*nothing, gradient.mul_(given), None)
+
+    _made["loss"] = LossInParts
+    return LossInParts
+
+
+def _in_parts(torch, reflex, inner, how, room, logits, target):
+    """The loss and the gradient of the logits, some rows at a time."""
+    size, each = logits.shape[0], logits[0].numel() * _TAKES
+    gradient = _room_for(torch, reflex, room, logits)
+    divisor = how.divisor(torch, logits, target)
+    total = torch.zeros((), device=logits.device, dtype=torch.float32)
+    rows = max(1, min(size, int(0.5 * max(room.left(), 0) / each)))
+    begin = 0
+    while begin < size:
+        end = min(size, begin + rows)
+        done = _part(torch, inner, how, logits[begin:end], target[begin:end])
+        if done is None:
+            room.ran_out()
+            if not reflex.split.release():
+                if rows == 1:
+                    raise torch.OutOfMemoryError("out of memory in a loss of a single row")
+                rows //= 2
+            continue
+        loss, slope = done
+        total += loss / divisor
+        gradient[begin:end] = slope / divisor
+        done = loss = slope = None
+        begin = end
+    return total.to(logits.dtype) if logits.dtype is torch.float64 else total, gradient
+
+
+def _room_for(torch, reflex, room, logits):
+    try:
+        return torch.empty_like(logits)
+    except Exception as error:
+        if not is_oom(error):
+            raise
+    room.ran_out()
+    reflex.split.release()
+    return torch.empty_like(logits)
+
+
+def _part(torch, inner, how, logits, target):
+    try:
+        part = logits.detach().requires_grad_()
+        with torch.enable_grad():
+            loss = how.part(inner, part, target).float()
+        (slope,) = torch.autograd.grad(loss, (part,))
+        return loss.detach(), slope.float()
+    except Exception as error:
+        if not is_oom(error):
+            raise
+    return None

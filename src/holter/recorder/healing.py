@@ -1,0 +1,29 @@
+"""What healing takes outside of the process: the soft wall, and a line to the user for each act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holter.recorder.here import here
+
+_KEEPS = {"exact": "the update is the same", "equivalent": "the same in expectation", "changed": "the result changes"}
+
+
+class Healing:
+    """Told of each tick of a run under `--heal`."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        wall = here("soft_wall", "recorder")
+        self._wall: Any = wall.SoftWall() if wall is not None else None
+
+    def look(self, sample: dict[str, Any], events: list[dict[str, Any]]) -> None:
+        if self._wall is not None:
+            self._wall.look(sample, events)
+        for event in events:
+            if event.get("k") == "intervention":
+                because = f": {event['because']}" if event.get("because") else ""
+                self._say(f"{event.get('text')} ({_KEEPS.get(event.get('keeps', ''), 'unknown')}{because})")
+            elif event.get("k") == "declined":
+                self._say(f"{event.get('act')} was not possible: {event.get('because')}")

@@ -1,0 +1,1 @@
+"""Reflexes and remedies: what keeps a run going, with the same result."""

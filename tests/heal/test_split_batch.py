@@ -1,0 +1,447 @@
+"""A batch that does not fit is run in parts, and the update is the whole batch's: for models of many kinds."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402, N812
+
+from holter.beacon.reflexes.split_torch import Split  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+FITS = 6  # samples
+SIZE = 23
+Pair = namedtuple("Pair", "out hidden")
+
+
+class Guest:
+    """Takes down what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, dict[str, Any]]] = []
+        self.beat = type("Beat", (), {"steps": 0})
+
+    def say(self, kind: str, **fields: Any) -> None:
+        self.said.append((kind, fields))
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        return [fields for name, fields in self.said if name == kind]
+
+
+class Tight(nn.Module):
+    """A model on a device that has room for a few samples: more of them run out of memory."""
+
+    def __init__(self, model: nn.Module, axis: int = 0, fits: int = FITS) -> None:
+        super().__init__()
+        self.model, self.axis, self.fits = model, axis, fits
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        first = (*args, *kwargs.values())[0]
+        first = first["x"] if isinstance(first, dict) else first
+        if first.shape[self.axis] > self.fits:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return self.model(*args, **kwargs)
+
+
+def mlp() -> nn.Module:
+    drop = nn.Dropout(0.2)
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 32), drop, nn.Linear(32, 3))
+
+
+def with_norm() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 3))
+
+
+class Nested(nn.Module):
+    """Takes a dictionary and a keyword, gives dictionaries, lists and a named tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.drop = nn.Linear(8, 16), nn.Linear(16, 4), nn.Dropout(0.3)
+
+    def forward(self, batch: dict[str, Any], *, extra: float) -> Any:
+        hidden = self.drop(torch.relu(self.first(batch["x"] + extra)))
+        return {"hidden": hidden, "out": Pair(self.last(hidden), [hidden.sum(1)]), "name": "nested"}
+
+
+@dataclass
+class Output:
+    loss: Any
+    logits: Any
+
+
+class Language(nn.Module):
+    """Gives the mean loss over the labels that count, as Hugging Face's models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(50, 16), nn.Linear(16, 50)
+
+    def forward(self, input_ids: Any, labels: Any) -> Output:
+        logits = self.head(self.embed(input_ids))
+        loss = F.cross_entropy(logits[:, :-1].reshape(-1, 50), labels[:, 1:].reshape(-1))
+        return Output(loss, logits)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, batch_first: bool = True, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.rnn, self.head = nn.LSTM(8, 16, 2, batch_first=batch_first, dropout=dropout), nn.Linear(16, 3)
+        self.batch_first = batch_first
+
+    def forward(self, x: Any, state: Any = None) -> Any:
+        out, state = self.rnn(x, state)
+        return self.head(out[:, -1] if self.batch_first else out[-1]), state
+
+
+class Variational(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(8, 12), nn.Linear(6, 8)
+
+    def forward(self, x: Any) -> Any:
+        mean, spread = self.down(x).chunk(2, 1)
+        return self.up(mean + torch.randn_like(mean) * spread.exp()), mean, spread
+
+
+class Listed(nn.Module):
+    """Reads its weights from a list of its own, where no stand-in is found."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+        self.held = [self.layer.weight]
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.held[0].T + self.layer.bias
+
+
+def rows() -> tuple[Any, ...]:
+    return torch.randn(SIZE, 8), torch.randint(0, 3, (SIZE,))
+
+
+def texts() -> tuple[Any, ...]:
+    tokens = torch.randint(0, 50, (SIZE, 9))
+    labels = tokens.clone()
+    for n in range(SIZE):
+        labels[n, 9 - n % 7 :] = -100
+    return tokens, labels
+
+
+def sequences() -> tuple[Any, ...]:
+    return torch.randn(SIZE, 7, 8), torch.randint(0, 3, (SIZE,)), (torch.randn(2, SIZE, 16), torch.randn(2, SIZE, 16))
+
+
+def classify(model: Any, batch: Any) -> Any:
+    return F.cross_entropy(model(batch[0]), batch[1])
+
+
+def classify_first(model: Any, batch: Any) -> Any:
+    return F.cross_entropy(model(batch[0])[0], batch[1])
+
+
+def contrast(model: Any, batch: Any) -> Any:
+    """A loss over all pairs of the batch."""
+    found = F.normalize(model(batch[0]), dim=1)
+    return F.cross_entropy(found @ found.T / 0.1, torch.arange(SIZE))
+
+
+def nested(model: Any, batch: Any) -> Any:
+    given = model({"x": batch[0]}, extra=0.5)
+    return given["out"].out.pow(2).mean() + given["hidden"].mean() + given["out"].hidden[0].std()
+
+
+def variational(model: Any, batch: Any) -> Any:
+    made, mean, spread = model(batch[0])
+    return F.mse_loss(made, batch[0]) + (mean.pow(2) + spread.exp()).mean()
+
+
+def accumulated(model: Any, batch: Any) -> Any:
+    """The user's own accumulation: two backwards before the step."""
+    half = F.cross_entropy(model(batch[0][:12]), batch[1][:12]) * 12 / SIZE
+    half.backward()
+    return F.cross_entropy(model(batch[0][12:]), batch[1][12:]) * 11 / SIZE
+
+
+def in_bfloat(model: Any, batch: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        given = model(batch[0])
+    return F.cross_entropy(given.float(), batch[1])
+
+
+EXACT: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], Callable[[Any, Any], Any]]] = {
+    "dropout": (mlp, rows, classify),
+    "nested outputs": (Nested, rows, nested),
+    "a loss over all pairs": (mlp, rows, contrast),
+    "a mean loss inside": (Language, texts, lambda model, batch: model(input_ids=batch[0], labels=batch[1]).loss),
+    "recurrent": (Recurrent, sequences, classify_first),
+    "a state that is handed in": (
+        Recurrent,
+        sequences,
+        lambda model, batch: F.cross_entropy(model(batch[0], batch[2])[0], batch[1]),
+    ),
+    "drawn numbers": (Variational, rows, variational),
+    "the user's own accumulation": (mlp, rows, accumulated),
+    "mixed precision": (mlp, rows, in_bfloat),
+    "weights in a list": (Listed, rows, classify),
+}
+
+
+def gradients(model: nn.Module, loss: Any) -> list[Any]:
+    loss.backward()
+    return [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+
+def both(
+    make: Callable[[], nn.Module], data: Callable[[], Any], step: Callable[[Any, Any], Any], axis: int = 0
+) -> tuple[Guest, list[Any], list[Any], tuple[float, float], tuple[Any, Any]]:
+    """One step with room for all, and one with room for a few: gradients, losses and the random state after it."""
+    torch.manual_seed(0)
+    model, batch, guest = make(), data(), Guest()
+    torch.manual_seed(1)
+    whole = step(model, batch)
+    wanted, state = gradients(model, whole), torch.get_rng_state()
+    model.zero_grad()
+    tight = Tight(model, axis)
+    Split(guest, torch, lambda: False).watch([tight])
+    torch.manual_seed(1)
+    parts = step(tight, batch)
+    found = gradients(tight, parts)
+    return guest, wanted, found, (whole.item(), parts.item()), (state, torch.get_rng_state())
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Any:
+    """Classes are patched for the length of a test."""
+    classes = (Tight, nn.Sequential, Nested, Language, Recurrent, Variational, Listed, nn.Linear)
+    before = {cls: cls.__dict__.get("__call__") for cls in classes}
+    yield
+    for cls, call in before.items():
+        if call is not None:
+            cls.__call__ = call
+        elif "__call__" in cls.__dict__:
+            del cls.__call__
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_the_gradients_are_those_of_the_whole_batch(kind: str) -> None:
+    """Same loss, same gradients within rounding, the same random numbers for whatever comes after."""
+    guest, wanted, found, losses, states = both(*EXACT[kind])
+
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2 if kind == "mixed precision" else 1e-5)
+    for want, have in zip(wanted, found, strict=True):
+        rough = kind == "mixed precision"
+        torch.testing.assert_close(have, want, rtol=0.05 if rough else 1e-4, atol=1e-2 if rough else 1e-6)
+    assert torch.equal(*states)
+    assert [told["keeps"] for told in guest.told("intervention")[:1]] == ["exact"]
+
+
+def test_samples_along_the_second_axis_are_found() -> None:
+    """Recurrent models often take the time first."""
+
+    def data() -> Any:
+        return torch.randn(7, SIZE, 8), torch.randint(0, 3, (SIZE,))
+
+    guest, wanted, found, losses, _ = both(lambda: Recurrent(batch_first=False), data, classify_first, axis=1)
+
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for want, have in zip(wanted, found, strict=True):
+        torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-6)
+    assert guest.told("intervention")[0]["keeps"] == "exact"
+
+
+def test_batchnorm_is_split_and_said_to_be_equivalent() -> None:
+    """Each part has its own statistics; the running ones move about as far as with the whole batch."""
+    torch.manual_seed(0)
+    model, batch, guest = with_norm(), rows(), Guest()
+    before = model[1].running_mean.clone()
+    whole = with_norm()
+    whole.load_state_dict(model.state_dict())
+    classify(whole, batch).backward()
+    tight = Tight(model)
+    Split(guest, torch, lambda: False).watch([tight])
+    classify(tight, batch).backward()
+
+    moved, wanted = model[1].running_mean - before, whole[1].running_mean - before
+    torch.testing.assert_close(moved, wanted, rtol=0.2, atol=0.02)
+    told = guest.told("intervention")[0]
+    assert (told["keeps"], "BatchNorm" in told["because"]) == ("equivalent", True)
+
+
+def test_random_numbers_inside_a_kernel_are_said_to_be_equivalent() -> None:
+    """A recurrent layer's own dropout can't be cut; forward and backward still draw the same."""
+    guest, _, found, _, _ = both(lambda: Recurrent(dropout=0.5), sequences, classify_first)
+
+    assert guest.told("intervention")[0]["keeps"] == "equivalent"
+    assert all(torch.isfinite(gradient).all() for gradient in found)
+
+
+def test_inputs_that_need_gradients_get_them() -> None:
+    """Another model may lie before this one."""
+    torch.manual_seed(0)
+    model, x, guest = mlp().eval(), torch.randn(SIZE, 8), Guest()
+    scale = torch.ones(8, requires_grad=True)
+    (wanted,) = torch.autograd.grad(model(x * scale).pow(2).sum(), scale)
+    tight = Tight(model)
+    Split(guest, torch, lambda: False).watch([tight])
+    tight(x * scale).pow(2).sum().backward()
+
+    torch.testing.assert_close(scale.grad, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_hooks_on_a_weight_see_one_whole_gradient() -> None:
+    """Clipping hooks, and optimizers that step within backward, act once."""
+    torch.manual_seed(0)
+    model, batch, guest, seen = mlp().eval(), rows(), Guest(), []
+    classify(model, batch).backward()
+    wanted = model[0].weight.grad.clone()
+    model.zero_grad()
+    model[0].weight.register_hook(lambda gradient: seen.append(gradient.clone()))
+    tight = Tight(model)
+    Split(guest, torch, lambda: False).watch([tight])
+    classify(tight, batch).backward()
+
+    assert len(seen) == 1
+    torch.testing.assert_close(seen[0], wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_second_order_gradients_are_right_and_end_the_splitting() -> None:
+    """A gradient penalty needs a graph of the backward: the call is run whole for it."""
+
+    def penalty(model: Any, batch: Any) -> Any:
+        x = batch[0].clone().requires_grad_()
+        given = model(x).sum()
+        (slope,) = torch.autograd.grad(given, x, create_graph=True)
+        return slope.pow(2).mean() + 0.01 * given
+
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+
+    torch.manual_seed(0)
+    model, batch, guest = make(), rows(), Guest()
+    wanted = gradients(model, penalty(model, batch))
+    model.zero_grad()
+    split = Split(guest, torch, lambda: False)
+    split.watch([model])
+    care = split._care(model)
+    care.wants_cut = lambda _args, _kwargs: care.declined is None
+    found = gradients(model, penalty(model, batch))
+
+    for want, have in zip(wanted, found, strict=True):
+        torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-6)
+    assert "second-order" in guest.told("declined")[0]["because"]
+
+
+class Mixing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x - x.mean(0))
+
+
+def test_a_model_that_mixes_samples_is_declined_and_the_error_is_the_users() -> None:
+    """Nothing is made up: the run ends as it would have, and the reason is told once."""
+    guest = Guest()
+    tight = Tight(Mixing())
+    Split(guest, torch, lambda: False).watch([tight])
+
+    for _ in range(2):
+        with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
+            classify(tight, rows())
+    assert [told["because"] for told in guest.told("declined")] == [
+        "the samples of a batch depend on each other inside the model"
+    ]
+    assert guest.told("intervention") == []
+
+
+def test_a_single_sample_that_does_not_fit_is_declined() -> None:
+    """There is nothing left to split."""
+    guest = Guest()
+    tight = Tight(mlp(), fits=0)
+    Split(guest, torch, lambda: False).watch([tight])
+
+    with pytest.raises(torch.OutOfMemoryError):
+        classify(tight, rows())
+    assert len(guest.told("declined")) == 1
+
+
+def test_another_error_of_the_model_is_none_of_ours() -> None:
+    """Only what says that memory ran out is acted upon."""
+    guest = Guest()
+    model = mlp()
+    Split(guest, torch, lambda: False).watch([model])
+
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        model(torch.randn(4, 5))
+    assert guest.said == []
+
+
+def test_without_want_of_memory_nothing_is_cut() -> None:
+    """The graph is the user's own, and so is every bit of the result."""
+    torch.manual_seed(0)
+    model, batch, guest = mlp(), rows(), Guest()
+    torch.manual_seed(1)
+    wanted = model(batch[0])
+    Split(guest, torch, lambda: False).watch([model])
+    torch.manual_seed(1)
+    found = model(batch[0])
+
+    assert torch.equal(found, wanted)
+    assert found.grad_fn.name() == wanted.grad_fn.name()
+    assert guest.said == []
+
+
+def test_evaluation_is_left_alone() -> None:
+    """Without gradients there is no update to keep."""
+    guest = Guest()
+    tight = Tight(mlp())
+    Split(guest, torch, lambda: False).watch([tight])
+
+    with torch.no_grad(), pytest.raises(torch.OutOfMemoryError):
+        tight(rows()[0])
+    assert guest.said == []
+
+
+def test_the_size_that_fits_is_remembered() -> None:
+    """Only the first step of a shape has to find out."""
+    guest, attempts = Guest(), []
+    tight = Tight(mlp().eval())
+    tight.model.register_forward_pre_hook(lambda _module, args: attempts.append(args[0].shape[0]))
+    split = Split(guest, torch, lambda: False)
+    split.watch([tight])
+    care = split._care(tight)
+    for _ in range(3):
+        attempts.clear()
+        care.wants_cut = lambda _args, _kwargs: True
+        classify(tight, rows()).backward()
+
+    assert max(attempts) <= FITS
+    assert len(guest.told("intervention")) == 1
+
+
+def test_nothing_of_a_step_outlives_it() -> None:
+    """Inputs and graphs go when the user's loss goes."""
+    guest = Guest()
+    tight = Tight(mlp())
+    Split(guest, torch, lambda: False).watch([tight])
+    x, y = rows()
+    gone = weakref.ref(x)
+    loss = F.cross_entropy(tight(x), y)
+    loss.backward()
+    del x, loss
+    gc.collect()
+
+    assert gone() is None
