@@ -46,10 +46,10 @@ def command(name: str | None, on_hang: str, heal: str | None, quiet: bool, words
     Exit codes are the command's own (128+N when a signal N ended it), and 124 when --on-hang stop ended it, 125 when
     Holter could not start it, 126 when it can't be executed, 127 when it is not found.
     """
-    if not words:
-        raise UsageError("there is no command to run", "Say which: holter run -- python train.py")
     if heal not in (None, "safe", "all"):
         raise UsageError(f"--heal={heal} is not known", "Say --heal or --heal=all, and -- before the command")
+    if not words:
+        raise UsageError("there is no command to run", "Say which: holter run -- python train.py")
     from holter.recorder.launch import Launch
 
     def quietly(_what: object) -> None:

@@ -27,7 +27,9 @@ class SoftWall:
 
     def look(self, sample: dict[str, Any], events: list[dict[str, Any]]) -> None:
         for event in events:
-            if event.get("k") == "armed" and isinstance(event.get("pid"), int):
+            # Only who can split a batch is helped by an error; others would only die of it sooner.
+            split = event.get("k") == "armed" and event.get("act") == "split-batch"
+            if split and isinstance(event.get("pid"), int):
                 self._arm(event["pid"])
         self._known = nearest_limit(sample) or self._known
         if self._known is None:
