@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holter.beacon.adapters._tf_xla import _Compiled
 from holter.beacon.adapters._torch_compiles import explained
 
 from .guest_run import Run, run
@@ -58,6 +59,61 @@ for n in range(3):
     other.compile("sgd", "mse")
     other.fit(tf.ones((16, 4)), tf.ones((16, 1)), verbose=0)   # another model each time
 print(by_number.experimental_get_tracing_count(), by_shape.experimental_get_tracing_count())
+"""
+
+# Each part meets twelve lengths; what comes after it meets one.
+XLA = """
+import keras, numpy as np, tensorflow as tf
+
+def small(**how):
+    model = keras.Sequential([keras.Input((None, 4)), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", **how)                    # compiled by Keras
+    return model
+
+def batch(length):
+    return np.ones((2, length, 4), "float32"), np.ones((2, 1), "float32")
+
+def pipeline(lengths):
+    def draw():
+        for length in lengths:
+            yield batch(length)
+    spec = tf.TensorSpec((None, None, 4)), tf.TensorSpec((None, 1))
+    return tf.data.Dataset.from_generator(draw, output_signature=spec).prefetch(2)
+
+class Workers(keras.utils.PyDataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, n):
+        return batch(5 + n)
+
+@tf.function(jit_compile=True, reduce_retracing=True)     # under XLA
+def summed(pair, scale=None):
+    return tf.reduce_sum(tf.sin(pair["x"]) @ tf.ones((4, 9)))
+
+@tf.function(reduce_retracing=True)
+def around(x):
+    return summed({"x": x}) * 2.0
+
+lengths = range(5, 17)
+by_hand = small(jit_compile=True)
+for length in lengths:
+    by_hand.train_on_batch(*batch(length))                # by hand
+    by_hand.train_on_batch(*batch(length))
+one_length = small(jit_compile=True)
+for _ in range(24):
+    one_length.train_on_batch(*batch(5))                  # one length
+small(jit_compile=True).fit(pipeline(lengths), epochs=2, verbose=0)        # by pipeline
+small(jit_compile=True).fit(pipeline([5] * 12), epochs=2, verbose=0)       # one length by pipeline
+small(jit_compile=True).fit(Workers(workers=2), epochs=2, verbose=0)       # by workers
+without = small(jit_compile=False)
+for length in lengths:
+    without.train_on_batch(*batch(length))                # without XLA
+for length in lengths:
+    summed({"x": tf.ones((64, length, 4))})               # by function
+for length in lengths:
+    around(tf.ones((64, length, 4)))                      # around one
+print(summed.experimental_get_tracing_count(), around.experimental_get_tracing_count())
 """
 
 TORCH = """
@@ -199,6 +255,88 @@ def test_a_model_compiled_anew_is_told_apart_from_another_model(tensorflow: Run)
     assert same["changes"][0]["kind"] == "closure"
     assert (others["functions"], others["owners"]) == (3, 3)
     assert others["changes"] == []
+
+
+@pytest.fixture(scope="module")
+def xla(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    pytest.importorskip("tensorflow")
+    return run(tmp_path_factory.mktemp("xla"), XLA)
+
+
+def by_xla(told: Run, mark: str) -> list[dict]:
+    """What was said of the compilations that a line of the script has caused."""
+    line = line_of(XLA, mark)
+    return [e for e in told.kind("trace") if e.get("jit") and e["call"]["line"] == line]
+
+
+@pytest.mark.tensorflow
+def test_xla_runs_as_without_us(xla: Run) -> None:
+    """The script runs to its end, traces twice for twelve lengths, and nothing of ours went wrong."""
+    assert xla.code == 0, xla.err
+    assert xla.out.split() == ["2", "2"]
+    assert xla.kind("guest-error") == []
+
+
+@pytest.mark.tensorflow
+def test_a_batch_of_a_new_length_is_told_as_a_compilation_by_xla(xla: Run) -> None:
+    """Two traces serve all lengths, but each is compiled for; the second batch of a length is the yardstick."""
+    found = by_xla(xla, "# by hand")[-1]
+
+    assert (found["what"], found["count"]) == ("keras", 12)
+    assert [(c["kind"], c["argument"], c["count"]) for c in found["changes"]] == [("shape", "data[0]", 11)]
+    assert found["changes"][0]["examples"][:2] == ["(2, 6, 4) float32", "(2, 7, 4) float32"]
+    assert found["maker"]["line"] == line_of(XLA, "# compiled by Keras")
+    assert 0 < found["usual"] < found["seconds"] / 12
+    traced = [e for e in xla.kind("trace") if not e.get("jit") and e["line"] == line_of(XLA, "# by hand")]
+    assert traced[-1]["count"] == 2
+
+
+@pytest.mark.tensorflow
+def test_what_fit_draws_in_its_step_is_known_by_its_bytes(xla: Run) -> None:
+    """The second epoch meets no new length."""
+    found = by_xla(xla, "# by pipeline")[-1]
+
+    assert (found["what"], found["count"], found["draws"]) == ("keras", 12, True)
+    assert found["changes"][0]["examples"][0] == f"{(2 * 6 * 4 + 2) * 4} bytes"
+
+
+@pytest.mark.tensorflow
+def test_batches_that_workers_make_are_known_by_their_shapes(xla: Run) -> None:
+    """Keras turns tf.data's own counting off then; the first batch has gone by before that is known."""
+    found = by_xla(xla, "# by workers")[-1]
+
+    assert (found["count"], found["draws"]) == (11, True)
+    assert all(e.startswith("(2, ") and e.endswith(", 4)") for e in found["changes"][0]["examples"])
+
+
+@pytest.mark.tensorflow
+def test_a_function_under_xla_is_told_by_its_argument_also_within_another(xla: Run) -> None:
+    """What is called from Python is named: the function itself, or the one around it."""
+    alone, outer = by_xla(xla, "# by function")[-1], by_xla(xla, "# around one")[-1]
+
+    assert (alone["what"], alone["name"], alone["count"]) == ("tf.function", "summed", 12)
+    assert alone["changes"][0]["argument"] == "pair['x']"
+    assert alone["maker"]["line"] == line_of(XLA, "# under XLA")
+    assert (outer["name"], outer["count"]) == ("around", 12)
+
+
+@pytest.mark.tensorflow
+def test_one_length_is_compiled_for_once_and_without_xla_never(xla: Run) -> None:
+    """The look-alikes: the same models, and nothing that goes on."""
+    for mark in ("# one length", "# one length by pipeline"):
+        told = by_xla(xla, mark)
+        assert [e["count"] for e in told] == [1]
+        assert told[0]["changes"] == []
+    assert by_xla(xla, "# without XLA") == []
+
+
+def test_the_shapes_that_are_remembered_have_an_end() -> None:
+    """A run that meets a new shape at every step does not grow by us."""
+    one = _Compiled(None, None)
+
+    assert all(one.is_new((16, length, 8)) for length in range(10_000))
+    assert not one.is_new((16, 9_999, 8))
+    assert len(one.seen) < 5000
 
 
 @pytest.mark.torch

@@ -71,6 +71,93 @@ def test_new_shapes_are_named_on_the_function_itself():
     assert "tf.TensorSpec((None, None), tf.float32)" in found.cures[0].how
 
 
+COMPILE = at(20, "model.compile('adam', 'mse', jit_compile=True)")
+
+
+def compiled_by_xla(each=0.5, per_second=2, **more):
+    """Make a run of a minute in which XLA compiles again and again; each of its steps takes that long."""
+    fields = {"what": "keras", "jit": True, "usual": 0.003, "maker": COMPILE, "call": CALL, **more}
+    return retraced("shape", "data[0]", ("(16, 31, 8) float32",), each=each, per_second=per_second, **fields)
+
+
+def test_a_batch_of_ever_new_lengths_under_xla_is_named_where_the_model_is_compiled():
+    """No trace is made, but XLA compiles for each length; the cures pad, or leave XLA out."""
+    found = verdict(compiled_by_xla()).findings[0]
+
+    assert (found.cause, found.grade, found.culprit.line) == ("recompile.shape", "established", 20)
+    assert "XLA compiled the step that Keras makes of the model 109 times" in found.claim
+    assert "takes 3 ms" in found.claim
+    assert [cure.keeps for cure in found.cures] == ["equivalent", "equivalent"]
+    assert "+ model.compile('adam', 'mse', jit_compile=False)" in found.cures[1].how
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("model.compile('adam', 'mse')", "+ model.compile('adam', 'mse', jit_compile=False)"),
+        ("model.compile(", "+    model.compile(..., jit_compile=False)"),
+    ],
+)
+def test_keras_own_choice_of_xla_is_taken_back_on_the_same_line(code, expected):
+    """On a GPU Keras asks for XLA by itself, so the line may not name it."""
+    found = verdict(compiled_by_xla(maker=at(20, code))).findings[0]
+
+    assert found.cures[1].how.endswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("@tf.function(jit_compile=True)", "+ @tf.function(reduce_retracing=True)"),
+        (
+            "@tf.function(jit_compile=True, reduce_retracing=True)",
+            "+ @tf.function(jit_compile=False, reduce_retracing=True)",
+        ),
+    ],
+)
+def test_a_function_under_xla_is_named_where_that_is_asked_for(code, expected):
+    """Without XLA the same function would be traced for each shape, unless it is told not to."""
+    record = compiled_by_xla(what="tf.function", maker=at(9, code))
+    traced(record, 58, 2, 0.1, [change("shape", "x", 1, "(16, None, 8) float32")])  # its traces are counted apart
+    found = verdict(record).findings[0]
+
+    assert (found.grade, found.culprit.line) == ("established", 9)
+    assert "XLA compiled `train_step`" in found.claim
+    assert found.cures[1].how.endswith(expected)
+
+
+@pytest.mark.parametrize(("more", "grade"), [({"usual": 0.0}, "supported"), ({}, "established")])
+def test_a_step_that_draws_its_data_needs_a_yardstick(more, grade):
+    """Where every batch has a new length, nobody can tell compiling from waiting for the batch."""
+    found = verdict(compiled_by_xla(draws=True, **more)).findings[0]
+
+    assert (found.cause, found.grade) == ("recompile.shape", grade)
+    assert "bucket_by_sequence_length" in found.cures[0].how
+
+
+def test_compilations_that_take_a_fifth_of_the_time_are_supported():
+    """Most of the time goes elsewhere: XLA is worth a word, but may not be the illness."""
+    found = verdict(compiled_by_xla(each=0.1)).findings[0]
+
+    assert (found.cause, found.grade) == ("recompile.shape", "supported")
+
+
+def test_compilations_that_take_little_of_the_time_are_left_alone():
+    """A new length now and then, where compiling for it takes a twentieth of the time."""
+    assert verdict(compiled_by_xla(each=0.025)).healthy
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_a_warm_up_under_xla_is_no_illness(count):
+    """The last batch, validation and a dozen buckets are compiled for once each, at a second apiece."""
+    record = ordinary_run()
+    for n in range(1, count + 1):
+        changes = [change("shape", "data[0]", n - 1, "(16, 31, 8) float32")] if n > 1 else ()
+        traced(record, 5 + n, n, 1.0 * n, changes, "keras", jit=True, usual=0.003, maker=COMPILE, call=CALL)
+
+    assert verdict(record.exit(60, 0)).healthy
+
+
 def test_a_function_made_in_the_loop_is_named_on_the_line_that_makes_it():
     """Not the call and not the function's own line: the one that says `tf.function`."""
     record = retraced("closure", "", (), functions=600, call=CALL, maker=at(21, "step = tf.function(work)"))

@@ -51,6 +51,21 @@ while time.monotonic() - began < 12 or step < 30:
 """
 )
 
+UNDER_XLA = """
+import time
+import keras
+import numpy as np
+
+rng = np.random.default_rng(0)
+model = keras.Sequential([keras.Input((None, 8)), keras.layers.GRU(16), keras.layers.Dense(1)])
+model.compile("adam", "mse", jit_compile=True)  # the line
+began, step = time.monotonic(), 0
+while time.monotonic() - began < 12 or step < 12:
+    x = rng.normal(size=(16, LENGTH, 8)).astype("float32")
+    model.train_on_batch(x, x.mean((1, 2))[:, None])
+    step += 1
+"""
+
 MADE_ANEW = """
 import time
 import torch
@@ -104,6 +119,24 @@ def test_a_number_that_changes_is_named_and_a_warm_up_is_not(case: Callable[...,
     assert "rate" in found["claim"]
     told = [one["cause"] for one in well.verdict()["findings"]]
     assert not [cause for cause in told if cause.startswith(("recompile", "overhead"))], as_text(well)
+
+
+@pytest.mark.tensorflow
+def test_ever_new_lengths_under_xla_are_named_and_a_few_are_not(case: Callable[..., Case]) -> None:
+    """The same model, once with any length up to 200 and once with five buckets."""
+    pytest.importorskip("tensorflow")
+    sick = case(UNDER_XLA.replace("LENGTH", "int(rng.integers(10, 200))")).start()
+    well = case(UNDER_XLA.replace("LENGTH", "(20, 40, 60, 80, 100)[step % 5]")).start()
+    sick.finish()
+    well.finish()
+
+    found = sick.first()
+    assert (found["cause"], found["grade"]) == ("recompile.shape", "established"), as_text(sick)
+    assert found["culprit"]["line"] == sick.line("# the line")
+    assert "XLA" in found["claim"]
+    assert "jit_compile=False" in found["cures"][1]["how"]
+    told = [one["cause"] for one in well.verdict()["findings"]]
+    assert not [cause for cause in told if cause.startswith("recompile")], as_text(well)
 
 
 @pytest.mark.torch

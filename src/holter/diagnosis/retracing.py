@@ -1,4 +1,4 @@
-"""Which function is traced again and again: past the warm-up, at a cost, and for a reason that is known.
+"""Which function is traced or compiled again and again: past the warm-up, at a cost, and for a reason that is known.
 
 A few traces are ordinary: training and validation, the smaller last batch, a handful of buckets, a model for each fold.
 They stop. An illness goes on for as long as the run does, or until the compiler gives up.
@@ -21,6 +21,7 @@ _RETRACES = 5  # fewer are ordinary
 _SECONDS = 1.0  # spent on them: less is not worth a word
 _COSTLY = 0.1  # of the time since the first trace
 _OFTEN = 0.2  # of the steps
+_MOST = 0.5  # of the time
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,13 @@ def _judge(record: RecordLike, traced: Traced) -> Retracing | None:
             return None
         costly = seconds >= _COSTLY * period
         often = steps > 0 and traced.retraces >= _OFTEN * steps and seconds >= 0.03 * period
-        if not costly and not often:
+        if not costly and (traced.jit or not often):
             return None
-        grade = "established" if change.count >= 0.5 * (traced.count - 1) else "supported"
+        sure = change.count >= 0.5 * (traced.count - 1)
+        if traced.jit:
+            # Without a yardstick a wait for the data, which the step draws itself, may be in the time.
+            sure = seconds >= _MOST * period and (traced.usual > 0 or not traced.draws)
+        grade = "established" if sure else "supported"
     claim = _claim(traced, change, steps, period, seconds)
     evidence = tuple(_evidence(record, traced, begin, end))
     return Retracing(traced, change, grade, steps, period, seconds, claim, evidence)
@@ -89,6 +94,8 @@ def _goes_on(traced: Traced, begin: float, end: float) -> bool:
 
 
 def _claim(traced: Traced, change: Change, steps: int, period: float, seconds: float) -> str:
+    if traced.jit:
+        return _claim_of_xla(traced, change, steps, period, seconds)
     what = "compiled" if traced.what == "torch.compile" else "traced"
     name = f"`{traced.name}`" if traced.what != "keras" else "the step that Keras makes of the model"
     if traced.what == "torch.jit.trace":
@@ -101,6 +108,18 @@ def _claim(traced: Traced, change: Change, steps: int, period: float, seconds: f
         return f"{times}, {why}; {given_up}"
     took = f"{duration(seconds)}, {share(min(1.0, seconds / max(period, 1e-9)))} of the time since the first trace"
     return f"{times}, {why}: {took}, went into it"
+
+
+def _claim_of_xla(traced: Traced, change: Change, steps: int, period: float, seconds: float) -> str:
+    name = f"`{traced.name}`" if traced.what != "keras" else "the step that Keras makes of the model"
+    over = f" in {count(steps)} steps" if steps else ""
+    argument = f"`{change.argument}`" if change.argument and traced.what != "keras" else "the batch"
+    values = f" ({', '.join(change.examples)}, …)" if change.examples else ""
+    times = f"XLA compiled {name} {count(traced.count)} times{over}, once for each new shape of {argument}{values}"
+    part = f"{duration(seconds)}, {share(min(1.0, seconds / max(period, 1e-9)))} of the time since the first"
+    if traced.usual > 0:
+        return f"{times}: {part}, went into it, where a step with a shape seen before takes {duration(traced.usual)}"
+    return f"{times}: the steps that met one took {part}"
 
 
 def because(traced: Traced, change: Change) -> str:
@@ -124,14 +143,15 @@ def _evidence(record: RecordLike, traced: Traced, begin: float, end: float) -> l
     for m, step, times, seconds in _some(traced.told):
         started, mono = number(record.meta, "started"), number(record.meta, "mono")
         when = started + m - mono if started is not None and mono is not None else None
-        found.append(Evidence("traces", f"{count(times)} by step {count(step)}, {duration(seconds)} in all", when))
+        what = "compilations" if traced.jit else "traces"
+        found.append(Evidence(what, f"{count(times)} by step {count(step)}, {duration(seconds)} in all", when))
     if traced.call is not None:
         found.append(Evidence("called at", f"{traced.call.file}:{traced.call.line}  {traced.call.code}"))
     curve = memory_curve(record)
     inside = [value for m, value in curve.points if begin <= m <= end] if curve is not None else []
     if len(inside) > 3 and inside[-1] > inside[0] + 20e6:
-        grown = f"grew from {size(inside[0])} to {size(inside[-1])} meanwhile: every trace keeps its graph"
-        found.append(Evidence("memory", grown))
+        kept = "each compilation is kept" if traced.jit else "every trace keeps its graph"
+        found.append(Evidence("memory", f"grew from {size(inside[0])} to {size(inside[-1])} meanwhile: {kept}"))
     return found
 
 
@@ -151,5 +171,5 @@ def culprit_of(found: Retracing) -> Culprit:
         passed = change.argument and traced.functions < 0.5 * traced.count
         return (traced.call if passed else traced.maker) or traced.call or traced.defined
     # How a function is to be compiled is said where that is asked for; TensorFlow's is a decorator of its own.
-    compiled = traced.maker if traced.what == "torch.compile" else None
+    compiled = traced.maker if traced.what == "torch.compile" or traced.jit else None
     return compiled or traced.defined

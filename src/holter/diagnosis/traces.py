@@ -43,6 +43,9 @@ class Traced:
     maker: Culprit | None
     use: Culprit | None
     told: tuple[tuple[float, int, int, float], ...]  # moment, step, count, seconds
+    jit: bool = False  # compilations by XLA, not traces
+    usual: float = 0.0  # seconds of a call that meets no new shape; 0 where there was none
+    draws: bool = False  # the calls draw their data themselves, and a wait for them counts in
 
     @property
     def retraces(self) -> int:
@@ -65,7 +68,7 @@ def traced_in(record: RecordLike) -> tuple[Traced, ...]:
     events: dict[tuple[object, ...], list[dict[str, Any]]] = {}
     for event in record.events_of("trace"):
         key = (whole(event, "pid"), text(event, "what"), text(event, "name"), text(event, "file"), whole(event, "line"))
-        events.setdefault(key, []).append(event)
+        events.setdefault((*key, event.get("jit") is True), []).append(event)
     return tuple(_traced(found) for found in events.values())
 
 
@@ -88,6 +91,9 @@ def _traced(found: list[dict[str, Any]]) -> Traced:
         call=_line(last, "call"),
         maker=_line(last, "maker"),
         use=_line(last, "use"),
+        jit=last.get("jit") is True,
+        usual=number(last, "usual") or 0.0,
+        draws=last.get("draws") is True,
         told=tuple(
             (moment(e), whole(e, "step") or 0, whole(e, "count") or 0, number(e, "seconds") or 0.0) for e in found
         ),

@@ -19,8 +19,8 @@ SCALAR, SHAPE, CLOSURE = "scalar", "shape", "closure"
 
 
 class _Entry:
-    __slots__ = ("call", "changes", "count", "fields", "functions", "graph", "limit", "maker", "owners", "seconds",
-                 "told", "told_at", "use")  # fmt: skip
+    __slots__ = ("call", "changes", "count", "draws", "fields", "functions", "graph", "limit", "maker", "owners",
+                 "seconds", "told", "told_at", "use", "usual")  # fmt: skip
 
     def __init__(self, fields):
         self.fields = fields
@@ -29,6 +29,7 @@ class _Entry:
         self.changes = {}  # (kind, argument) -> [how often, examples]
         self.call = self.maker = self.use = None
         self.limit = 0
+        self.usual, self.draws = 0.0, False  # of what XLA compiles: a call that needs none; it draws its own data
         self.graph = None  # operations, products and variables of the last one
 
 
@@ -42,13 +43,15 @@ class Retraces:
         self.places = {}
         self.lines = 0
 
-    def entry(self, what, name, file, line):
+    def entry(self, what, name, file, line, jit=False):
         """The entry of one line, or None when there are more lines than can be listed."""
-        key = (what, name, file, line)
+        key = (what, name, file, line, jit)
         found = self.places.get(key)
         if found is None and len(self.places) < _PLACES:
             fields = dict(place_of(file, _def_line(file, line), name), what=what, name=name, line=line)
             fields["def_line"] = _def_line(file, line)
+            if jit:
+                fields["jit"] = True
             found = self.places[key] = _Entry(fields)
         return found
 
@@ -104,6 +107,10 @@ class Retraces:
         for key, site in (("call", entry.call), ("maker", entry.maker), ("use", entry.use)):
             if site is not None:
                 more[key] = place_of(*site)
+        if entry.usual:
+            more["usual"] = round(entry.usual, 6)
+        if entry.draws:
+            more["draws"] = True
         if entry.limit:
             more["limit"] = entry.limit
         if entry.graph:

@@ -14,6 +14,7 @@ from time import monotonic, monotonic_ns, thread_time_ns
 
 from ..user_frame import is_user_file, place, user_frame
 from . import _patch
+from ._tf_signature import shapes_of
 
 _KINDS = {
     "ArrayDataAdapter": "array",
@@ -48,6 +49,8 @@ class Feed:
         self.pause = 2.0
         self.refused = 0
         self.told_settings = False
+        self.kind = ""  # of the last fit
+        self.shapes = None  # of the batch that was made last, once somebody asks for them
         self.threads = set()  # those in which data are made, by Python's own number
 
     def patch(self):
@@ -61,7 +64,7 @@ class Feed:
             if get_ident() not in feed.threads:
                 feed.meet()
             try:
-                return inner(functions, *args)
+                result = inner(functions, *args)
             except BaseException as error:
                 _patch.drop_own_frame(error)
                 raise
@@ -69,6 +72,9 @@ class Feed:
                 feed.calls += 1
                 feed.busy += monotonic_ns() - begun
                 feed.cpu += thread_time_ns() - cpu
+            if feed.shapes is not None:
+                feed.made(result)
+            return result
 
         registry.__call__ = __call__
         self.loop.rarely.append(self.look)
@@ -85,6 +91,14 @@ class Feed:
             return inner(*args)
 
         adapter.get_index = get_index
+
+    def made(self, batch):
+        """Keep the shapes of a batch, and nothing of itself."""
+        try:
+            shapes = shapes_of((batch,), None)
+            self.shapes = shapes if any(shapes) else self.shapes
+        except Exception as error:
+            self.loop.guard.caught("shapes", error)
 
     def meet(self):
         """A thread that makes data is told by the kernel's number, so that it can be asked for its stack."""
@@ -103,10 +117,10 @@ class Feed:
         self.steps, self.at = self.loop.beat.steps, monotonic_ns()
         self.next_told = self.next_told or monotonic() + self.pause
         self.fits += 1
+        source = getattr(iterator, "data_adapter", None)
+        kind = self.kind = _KINDS.get(type(source).__name__, type(source).__name__)
         if self.fits > _FITS_TOLD:
             return
-        source = getattr(iterator, "data_adapter", None)
-        kind = _KINDS.get(type(source).__name__, type(source).__name__)
         fields = {"kind": kind, "name": type(x).__name__, **place(user_frame(2))}
         for name in ("workers", "use_multiprocessing", "max_queue_size"):
             if kind == "pydataset":

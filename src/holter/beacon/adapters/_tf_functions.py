@@ -7,6 +7,7 @@ import functools
 import sys
 import weakref
 from threading import get_ident
+from time import monotonic
 
 from ..census import site_of
 from ..user_frame import is_user_file
@@ -29,6 +30,7 @@ class Functions:
         inner = function_class.__call__
         loop, beat, enter, guard = self.loop, self.loop.beat, self.loop.beat.enter, self.loop.guard
         known, called, mark = self.step_functions, self._called, self._mark
+        xla = loop.traces.xla
 
         @functools.wraps(inner)
         def __call__(function, *args, **kwargs):  # noqa: N807
@@ -37,6 +39,7 @@ class Functions:
                 loop.nested()
                 outermost = not loop.busy
             applied, assigned = loop.applied, loop.assigned
+            began, traced, within = monotonic(), xla.traced, xla.inner
             if outermost:
                 loop.depth = 1
                 steps = beat.steps
@@ -59,6 +62,8 @@ class Functions:
                     mark(function, "apply" if loop.applied != applied else "assign")
                 if outermost:
                     called(function, args, result, steps)
+                if getattr(function, "_jit_compile", None) or xla.inner != within or id(function) in xla.known:
+                    xla.ran(function, args, kwargs, began, traced)
             except Exception as error:
                 guard.caught("tf.function", error)
             return result

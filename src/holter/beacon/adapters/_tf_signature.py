@@ -1,4 +1,4 @@
-"""What a `tf.function` was traced for: its arguments as flat rows, and what differs between two traces."""
+"""What a `tf.function` was traced or called for: its arguments as flat rows, and what differs between two of them."""
 
 from ._retraces import CLOSURE, SCALAR, SHAPE, shortened
 
@@ -63,6 +63,61 @@ def _shape(shape):
 def _referred(trace_type):
     thing = trace_type._ref()
     return "an object" if thing is None else type(thing).__name__
+
+
+def shapes_of(args, kwargs):
+    """The shapes of all tensors and arrays in a call, in their order."""
+    found = []
+    _gather(args, found)
+    if kwargs:
+        _gather(kwargs, found)
+    return tuple(found)
+
+
+def _gather(thing, found):
+    if isinstance(thing, (tuple, list)):
+        for part in thing[:_MOST]:
+            _gather(part, found)
+    elif isinstance(thing, dict):
+        for part in thing.values():
+            _gather(part, found)
+    elif len(found) < _MOST:
+        at_once = getattr(thing, "_shape_tuple", None)  # TensorFlow's own, without an object of its shapes
+        if at_once is not None:
+            found.append(at_once())
+        elif _is_array(thing):
+            found.append(tuple(thing.shape))
+
+
+def _is_array(thing):
+    shape = getattr(thing, "shape", None)
+    return shape is not None and hasattr(thing, "dtype") and getattr(shape, "rank", 0) is not None
+
+
+def shapes_named(function, args, kwargs):
+    """The same as rows of a signature, by the names of the function's arguments."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if code is not None else ()
+    rows = []
+    for n, value in enumerate(args):
+        _name(names[n] if n < len(names) else "argument %d" % n, value, rows)
+    for name, value in kwargs.items():
+        _name(name, value, rows)
+    return tuple(rows)
+
+
+def _name(name, thing, rows):
+    if isinstance(thing, (tuple, list)):
+        for n, part in enumerate(thing[:_MOST]):
+            _name("%s[%d]" % (name, n), part, rows)
+    elif isinstance(thing, dict):
+        for key, part in thing.items():
+            _name("%s[%r]" % (name, key), part, rows)
+    elif len(rows) < _MOST and _is_array(thing):
+        kind = getattr(thing.dtype, "name", str(thing.dtype))
+        rows.append((name, SHAPE, "(%s) %s" % (", ".join(str(size) for size in thing.shape), kind)))
 
 
 def difference(new, known):

@@ -16,6 +16,7 @@ from ..user_frame import is_user_file, user_frame
 from ._patch import drop_own_frame, read_locals
 from ._retraces import CLOSURE, Retraces
 from ._tf_signature import difference, signature_of
+from ._tf_xla import XlaCompiles
 
 _ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
 _KERAS_CALLS = frozenset(
@@ -36,6 +37,7 @@ class Traces:
         self.seen = {}  # (id of an entry, id of a thing) -> weak reference: which functions and models were traced
         self.makers = {}  # id of a function's captures -> the line that made the function
         self.compiled = {}  # id of a Keras model -> the line that compiled it last
+        self.xla = XlaCompiles(self)
         self.operations = self.products = 0  # of the graph that is being traced, with those of the functions in it
         loop.traces = self
         loop.rarely.append(self.ledger.tell)
@@ -77,6 +79,7 @@ class Traces:
                 self._weigh(function.graph)
                 # A function within another is traced with it: its time is the outer one's.
                 took = monotonic() - began if not loop.tracing else 0.0
+                self.xla.traced += took
                 options = args[3] if len(args) > 3 else kwargs["tracing_options"]
                 note(options, args[0] if args else kwargs["function_type"], function, took)
             except Exception as error:
@@ -86,21 +89,11 @@ class Traces:
         tracing_compilation._create_concrete_function = _create_concrete_function
 
     def _note(self, options, function_type, concrete, took):
-        function = options.python_function
-        while hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
-        code = getattr(function, "__code__", None)
-        if code is None:
+        found = self.whose(options.python_function)
+        if found is None:
             return
-        caller = user_frame(2)
-        what, file, line, owner = "tf.function", code.co_filename, code.co_firstlineno, None
-        if not is_user_file(file):
-            if not getattr(function, "__module__", "").startswith("keras."):
-                return  # TensorFlow's own, such as what wraps the functions of a dataset
-            if caller is None:
-                return
-            what, file, line, owner = "keras", caller.f_code.co_filename, caller.f_lineno, _model_above(2)
-        elif took:
+        what, file, line, owner, caller = found
+        if what != "keras" and took:
             # A function made anew for another model is no illness, one for the same model is: ask what it captured.
             owner = next(iter(concrete.graph.variables), None)
         entry = self.ledger.entry(what, options.name, file, line)
@@ -115,11 +108,29 @@ class Traces:
             changed = (CLOSURE, "", "")  # the same line, but another function: whatever else has changed
         known.append(signature)
         del known[:-_SIGNATURES]
-        maker = self.compiled.get(id(owner)) if what == "keras" else self.makers.get(id(own))
-        maker = maker[1] if maker is not None else None
+        maker = self.maker_of(what, owner, own)
         if took:
             entry.graph = (self.operations, self.products, len(concrete.graph.variables))
         self.ledger.note(entry, took, changed, site_of(caller), maker, new_function, new_owner)
+
+    def whose(self, function):
+        """What a function is, its file and line, the Keras model it belongs to, and the frame of the user's above."""
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        code = getattr(function, "__code__", None)
+        if code is None:
+            return None
+        caller = user_frame(2)
+        if is_user_file(code.co_filename):
+            return "tf.function", code.co_filename, code.co_firstlineno, None, caller
+        if caller is None or not getattr(function, "__module__", "").startswith("keras."):
+            return None  # TensorFlow's own, such as what wraps the functions of a dataset
+        return "keras", caller.f_code.co_filename, caller.f_lineno, _model_above(2), caller
+
+    def maker_of(self, what, owner, captures):
+        """The line that compiled a model, or made a function."""
+        maker = self.compiled.get(id(owner)) if what == "keras" else self.makers.get(id(captures))
+        return maker[1] if maker is not None else None
 
     def _weigh(self, graph):
         """Count operations, and in a large graph the products: a layer has a few, an unrolled loop many."""
