@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
+from holter.beacon.reflexes.loss_torch import LossSplit
 from holter.beacon.reflexes.split_torch import Split
 
 CAPS = (0.85, 0.70, 0.50, 0.35)
@@ -231,14 +232,20 @@ def main() -> None:
             try:
                 training = Training(kind)
                 split = Split(guest, torch, lambda: False)
+                LossSplit(split).patch()
                 split.watch([training.model])
-                found, took = training.times(steps=12)
-                ours = statistics.median(took[4:])
-                parts = [f"{fields['rows']}" for name, fields in guest.said if name == "intervention"]
+                found, took = training.times(steps=26)
+                ours = statistics.median(took[-8:])
+                care = next(iter(split.cares.values()))
+                retries = torch.cuda.memory_stats()["num_alloc_retries"]
+                parts = [f"{fields['rows']}" for _, fields in guest.said if "rows" in fields]
                 print(
                     f"  {share:.0%}: ours {size / ours:.0f} samples/s, first step {took[0]:.2f} s, "
                     f"by hand {size / hand:.0f} (micro-batch {micro}): {hand / ours:.0%} of it, "
                     f"losses {_off(found, losses):.1e} off, parts of {', then '.join(parts) or 'all'}, "
+                    f"{care.kept[0]} of {care.kept[1]} kept, {retries} retries, "
+                    f"outside {(care.outside or 0) / 1e9:.2f} GB, "
+                    f"slack {care.room.slack / care.room.limit:.0%}, steps {[round(t * 1e3) for t in took]} ms, "
                     f"{[fields.get('keeps') or fields.get('because') for _, fields in guest.said][:2]}"
                 )
             except torch.OutOfMemoryError as error:
@@ -256,6 +263,7 @@ def _off(found: list[float], wanted: list[float]) -> float:
 
 
 def _unwatch(originals: dict[type, Any]) -> None:
+    F.cross_entropy = getattr(F.cross_entropy, "__wrapped__", F.cross_entropy)
     for cls, call in originals.items():
         if call is not None:
             cls.__call__ = call

@@ -378,6 +378,30 @@ def test_a_single_sample_that_does_not_fit_is_declined() -> None:
     assert len(guest.told("declined")) == 1
 
 
+class Late(nn.Module):
+    """Runs out of memory when all of it has been computed, dropout masks and all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = mlp()
+
+    def forward(self, x: Any) -> Any:
+        found = self.model(x)
+        if len(x) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return found
+
+
+def test_masks_of_a_failed_attempt_do_not_make_it_try_the_same_again() -> None:
+    """Each attempt draws its masks, and each failure makes the parts smaller."""
+    guest = Guest()
+    late = Late()
+    Split(guest, torch, lambda: False).watch([late])
+    classify(late, rows()).backward()
+
+    assert guest.told("intervention")[-1]["rows"] <= 3
+
+
 def test_another_error_of_the_model_is_none_of_ours() -> None:
     """Only what says that memory ran out is acted upon."""
     guest = Guest()

@@ -66,7 +66,9 @@ class Stay:
         return "exception" if code else "completed"
 
 
-def attend(patient: Patient, folder: Path, *, bare: bool, stop: threading.Event, beside: int = 0) -> Stay:
+def attend(
+    patient: Patient, folder: Path, *, bare: bool, stop: threading.Event, beside: int = 0, heal: str | None = None
+) -> Stay:
     """Run a patient in a folder of its own and come back with what was seen; what it left running is ended.
 
     With others `beside` it, its frameworks compute with fewer threads: they would spin for cores that are taken.
@@ -86,7 +88,7 @@ def attend(patient: Patient, folder: Path, *, bare: bool, stop: threading.Event,
                 environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // (beside + 1))))
             if patient.prepare:
                 _prepare(patient, script, environ, around)
-            _watch(stay, _start(patient, script, environ, around, bare=bare), around, bare=bare, stop=stop)
+            _watch(stay, _start(patient, script, environ, around, bare=bare, heal=heal), around, bare=bare, stop=stop)
     except CannotBeMade as error:
         stay.skipped = str(error)
     finally:
@@ -115,11 +117,12 @@ def _prepare(patient: Patient, script: Path, environ: dict[str, str], around: Su
 
 
 def _start(
-    patient: Patient, script: Path, environ: dict[str, str], around: Surroundings, *, bare: bool
+    patient: Patient, script: Path, environ: dict[str, str], around: Surroundings, *, bare: bool, heal: str | None
 ) -> subprocess.Popen[bytes]:
     command = _words(patient.command, script)
     if not bare:
         options = ["--on-hang", patient.on_hang] if patient.on_hang else []
+        options += [f"--heal={heal}"] if heal else []
         command = [sys.executable, "-m", "holter", "run", *options, "--", *command]
     command = [*around.prefix, *command]
     if patient.hangup_s:

@@ -2,15 +2,19 @@
 
 import weakref
 from contextlib import contextmanager
+from time import monotonic
 
 from . import _joining_torch as joining
 from ._leaves import Unsplittable, take_out
 from ._random_torch import Draws, put_back, same, states_of
 from ._room_torch import UNLIMITED
+from ._tuning import Tuning
 from ._weights_torch import StandIns
 
 _SPARE = 0.85  # of the room that is left: parts are not made to fit to the last byte
 _TRY_LARGER = 200  # calls in parts after which a larger part may be tried
+_PAUSE = 60.0  # seconds between two calls that are no longer two steps in a row
+_SHAPES = 1000
 _COMFORT = 0.75  # of the room: below this a call is left alone
 _WORKSPACE = 1.5  # what a part takes while it runs, against what its graph keeps
 
@@ -26,6 +30,7 @@ class Care:
         first = next(module.parameters(), None)
         self.device = first.device if first is not None else self.torch.device("cpu")
         self.room = split.room(self.device)
+        self.kept = 0, 0  # graphs that were kept in the last call, of how many parts
         self.outside = None  # what the loss was seen to hold between forward and backward
         self.axis = 0
         self.draws = True  # until a call shows that it draws no random numbers
@@ -33,8 +38,9 @@ class Care:
         self.weighs_labels = False
         self.declined = None
         self.comfortable = 0  # elements of a first input with which there was room to spare
-        self.rows = {}  # shapes without the batch -> samples that fit at once
+        self.sizes = {}  # shapes without the batch -> how many samples to run at once
         self.calls = {}  # the same -> calls in parts since that was last changed
+        self.began = 0.0  # the last call in parts
         self.norms = [m for m in module.modules() if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
         self._kinds = {}
 
@@ -134,14 +140,18 @@ class Care:
         )
 
     def knows(self, call):
-        return self.shapes(call) in self.rows
+        return self.shapes(call) in self.sizes
 
     def rows_for(self, call):
         """How many samples to run at once: all (-1), so many, or not known (0)."""
-        known = self.rows.get(self.shapes(call))
-        if known is None or known >= call.size:
+        known = self.sizes.get(self.shapes(call))
+        if known is None or known.rows >= call.size:
             return -1
-        parts = -(-call.size // known)
+        now = monotonic()
+        if now - self.began < _PAUSE:
+            known.took(now - self.began)
+        self.began = now
+        parts = -(-call.size // known.rows)
         return -(-call.size // parts)  # parts of one size
 
     def rows_that_fit(self, each, remaining, to_come):
@@ -169,17 +179,24 @@ class Care:
     def learned(self, call, rows):
         """A batch of this shape went through, in parts of so many samples."""
         key = self.shapes(call)
-        self.calls[key] = 0 if self.rows.get(key) != rows else self.calls.get(key, 0) + 1
-        self.rows[key] = rows
-        self.split.tell_split(self, call.size, rows)
+        known = self.sizes.get(key)
+        if known is None:
+            if len(self.sizes) >= _SHAPES:
+                self.sizes.clear()  # each batch has a shape of its own: only the last ones are remembered
+            known = self.sizes[key] = Tuning(rows, self.fewest)
+        known.did_not_fit(rows)
+        self.calls[key] = self.calls.get(key, 0) + 1
+        if known.done or len(known.times) == 0:
+            self.split.tell_split(self, call.size, rows)
 
     def has_room(self, call, cost):
         """After a forward in parts: now and then a larger part is tried, where there is room for it."""
         key = self.shapes(call)
         if self.calls.get(key, 0) >= _TRY_LARGER:
             self.calls[key] = 0
-            if self.room.left() * _SPARE > cost * _WORKSPACE:
-                self.rows[key] = self.rows[key] * 3 // 2 + 1
+            known = self.sizes[key]
+            if known.rows == known.largest and self.room.left() * _SPARE > cost * _WORKSPACE:
+                self.sizes[key] = Tuning(known.rows * 3 // 2 + 1, self.fewest)
 
     def went_at_once(self, call, cost):
         """A whole batch went through: with room to spare it needs no cut from here on."""

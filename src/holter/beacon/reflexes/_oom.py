@@ -11,6 +11,12 @@ _WORDS = (
 )
 
 
+def oom_error(torch, words):
+    """An error that says so, of PyTorch's own kind; before 2.5 it is CUDA's."""
+    kind = getattr(torch, "OutOfMemoryError", None) or torch.cuda.OutOfMemoryError
+    return kind(words)
+
+
 def is_oom(error):
     """Tell whether this error says that there was no memory left."""
     if isinstance(error, MemoryError):

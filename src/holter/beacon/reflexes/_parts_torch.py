@@ -6,7 +6,7 @@ gradient comes back here and is handed to the parts. The graphs of as many parts
 
 from . import _joining_torch as joining
 from ._leaves import Unsplittable, batch_axes, batch_of, rows_of, take_out
-from ._oom import is_oom
+from ._oom import is_oom, oom_error
 from ._random_torch import Draws, put_back, states_of
 
 _MORE = 1.25  # what backward takes beside the graph, as a part of it
@@ -73,7 +73,7 @@ class Call:
             rows = 0
         self.kinds = care.kinds(self)
         self.counts = joining.label_counts(self.torch, self.leaves, self.axes) if care.weighs_labels else {}
-        self.draws = Draws(self.torch, self.device, self.size) if care.draws else None
+        self.draws = Draws(self.torch, self.device, self.size, self.care.room) if care.draws else None
         measured = rows > 0
         rows = rows if measured else max(care.fewest, self.size // _FIRST)
         begin, whole = 0, None
@@ -92,12 +92,14 @@ class Call:
             cost = max(care.room.used() - before, 1)
             if whole is None:
                 whole = [kind.room(t.detach(), self.size) for kind, t in zip(self.kinds, outputs)]  # noqa: B905
-            for kind, room, output in zip(self.kinds, whole, outputs):  # noqa: B905
-                kind.put(room, output.detach(), begin, end, self._weight(kind, begin, end))
+            for kind, room, output in zip(self.kinds, whole, [output.detach() for output in outputs]):  # noqa: B905
+                kind.put(room, output, begin, end, self._weight(kind, begin, end))
             self.parts.append((begin, end))
             self.starts.append(start)
             last = end == self.size
-            if last or care.room.left() - care.room.slack > cost * _MORE + self._still_to_come(whole):
+            # At first nothing else is kept: libraries choose their algorithms once, by the room that they find.
+            roomy = care.knows(self) and care.room.left() - care.room.slack > cost * _MORE + self._still_to_come(whole)
+            if last or roomy:
                 self.kept[len(self.parts) - 1] = (inputs, outputs)
             flat = inputs = outputs = None
             begin = end
@@ -107,6 +109,7 @@ class Call:
             self.draws.finish()
             care.exact_draws = care.exact_draws and self.draws.all_known
         self.after = care.room.used()
+        care.kept = len(self.kept), len(self.parts)
         care.learned(self, max(end - begin for begin, end in self.parts))
         care.has_room(self, cost)
         return whole
@@ -136,7 +139,9 @@ class Call:
 
     def give_up_kept(self):
         """Drop the graphs that are kept, if there are any: they can be computed again."""
-        had, self.kept = bool(self.kept), {}
+        had, self.kept, self.after = bool(self.kept), {}, None
+        if self.draws is not None:
+            self.draws.masks = {}  # each attempt draws them anew: having had some is no reason to try once more
         return had
 
     def _still_to_come(self, whole):
@@ -166,11 +171,18 @@ class Call:
                 care.ran_out()
                 care.weights.forget()
                 self.give_up_kept()
-                self._cut_smaller()
+                try:
+                    self._cut_smaller()
+                except Unsplittable as error:
+                    care.decline(str(error))
+                    words = "out of memory in a backward in parts: %s" % error
+                    raise oom_error(self.torch, words) from None
         finally:
             care.put_buffers_back(buffers)
             put_back(self.torch, self.device, after)
             care.room.look_back()
+            if self.draws is not None:
+                self.draws.masks = {}
 
     def _all_parts(self, gradients):
         care, of_inputs = self.care, [None] * len(self.needing)
@@ -239,7 +251,7 @@ class Call:
         if self.kinds is None:
             self.kinds = self.care.kinds(self)
             self.counts = joining.label_counts(self.torch, self.leaves, self.axes)
-            self.draws = Draws(self.torch, self.device, self.size) if self.care.draws else None
+            self.draws = Draws(self.torch, self.device, self.size, self.care.room) if self.care.draws else None
         start = self.starts[0]
         self.parts, begin = [], 0
         while begin < self.size:

@@ -34,8 +34,9 @@ def same(torch, one, other):
 class Draws:
     """The random calls of one pass over a batch: the generators' state at each, and whether all were known."""
 
-    def __init__(self, torch, device, size):
-        self.torch, self.device, self.size = torch, device, size
+    def __init__(self, torch, device, size, room=None):
+        self.torch, self.device, self.size, self.room = torch, device, size, room
+        self.masks = {}  # dropout masks by the number of their call, where there is room for them
         self.at = []  # the states before each call, in the order of the calls
         self.end = None  # the state that the whole batch would leave behind
         self.all_known = True
@@ -49,6 +50,8 @@ class Draws:
         if self.end is not None and self.all_known:
             put_back(self.torch, self.device, self.end)
 
+
+_KEEP = 0.02  # of the room that is left, for one mask
 
 _made = {}  # type: ignore[var-annotated]
 
@@ -94,8 +97,30 @@ def _make(torch):
         def _mask(self, func, input, p=0.5, training=True, inplace=False):  # noqa: A002
             if not training or p <= 0.0 or p >= 1.0:
                 raise _Otherwise
-            mask = self._whole(input.shape, lambda shape: func(input.detach().new_ones(shape), p, True))
-            return input.mul_(mask) if inplace else input * mask
+            draws, n = self.draws, self.n
+            kept = draws.masks.get(n)
+            if kept is not None and kept.shape[0] * (self.stop - self.begin) == input.shape[0] * draws.size:
+                self.n += 1
+                mask = self._rows(kept, input.shape[0])
+            else:
+                mask = self._whole(input.shape, lambda shape: self._drawn(func, input, shape, p, n))
+            scale = 1.0 / (1.0 - p)
+            # The kernel that dropout itself has for its backward: one pass, and only the mask is kept.
+            return (
+                input.mul_(mask).mul_(scale) if inplace else torch.ops.aten.native_dropout_backward(input, mask, scale)
+            )
+
+        def _drawn(self, func, input, shape, p, n):  # noqa: A002
+            """A mask for the whole batch, kept for the other parts: a plain step keeps it, too."""
+            mask = func(input.detach().new_ones(shape), p, True) != 0
+            room = self.draws.room
+            if room is None or mask.numel() < _KEEP * room.left():
+                self.draws.masks[n] = mask
+            return mask
+
+        def _rows(self, whole, rows):
+            each = rows // (self.stop - self.begin)
+            return whole.narrow(0, self.begin * each, rows)
 
         def _whole(self, shape, draw):
             """Draw for all samples, and give the rows of this part."""

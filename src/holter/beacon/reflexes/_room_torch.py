@@ -15,7 +15,6 @@ class CudaRoom:
         self.torch = torch
         self.index = device.index if device.index is not None else torch.cuda.current_device()
         self.retries = self._retries()
-        self.met = UNLIMITED  # the most that could be had when it once ran out
         self.limit = self._limit()
         self.slack = _SLACK * self.limit  # room that nothing is kept in
 
@@ -32,19 +31,18 @@ class CudaRoom:
     def _limit(self):
         cuda = self.torch.cuda
         free, total = cuda.mem_get_info(self.index)
-        share = getattr(cuda, "get_per_process_memory_fraction", lambda _index: 1.0)(self.index)
+        asked = getattr(cuda, "get_per_process_memory_fraction", None)
+        share = asked(self.index) if asked is not None else 1.0  # older releases keep it to themselves
         return min(free + cuda.memory_reserved(self.index), int(total * share))
 
     def used(self):
         return self.torch.cuda.memory_allocated(self.index)
 
     def left(self):
-        return min(self.limit, self.met) - self.used()
+        return self.limit - self.used()
 
     def ran_out(self):
-        """Give back what only the cache holds, and remember where the end was."""
-        cuda = self.torch.cuda
-        self.met = max(self.used(), int(0.98 * cuda.memory_reserved(self.index)))
+        """Give back what only the cache holds, and ask anew where the end is: others use the device, too."""
         self.free()
         self.limit = self._limit()
 

@@ -6,11 +6,14 @@ its loss and kept in the output's own precision, so that nothing is computed twi
 
 import functools
 
-from ._oom import is_oom
+from ._oom import is_oom, oom_error
 
 _LARGE = 1 << 20  # elements: below this a loss is never the reason
-_TAKES = 12  # bytes for each element beside its gradient: in float32 the logits, their softmax, its gradient
+_TAKES = 24  # bytes for each element of a part: in float32 the logits, their softmax and its gradient, and copies
+_NEEDS = 12  # the same for a loss that is left alone
 _SPARE = 0.9
+_PART = 0.2  # of the room that is left, for what one part takes
+_MOST = 1 << 25  # elements of a part: more are no faster
 
 
 class LossSplit:
@@ -38,7 +41,7 @@ class LossSplit:
         if not how.known or not logits.requires_grad or target.requires_grad or logits.dim() < 2:
             return inner(logits, target, *args, **kwargs)
         room = self.split.room(logits.device)
-        need = logits.numel() * (_TAKES + logits.element_size())
+        need = logits.numel() * (_NEEDS + logits.element_size())
         if need < _SPARE * room.left():
             try:
                 return inner(logits, target, *args, **kwargs)
@@ -126,7 +129,7 @@ def _in_parts(torch, reflex, inner, how, room, logits, target):
     gradient = _room_for(torch, reflex, room, logits)
     divisor = how.divisor(torch, logits, target)
     total = torch.zeros((), device=logits.device, dtype=torch.float32)
-    rows = max(1, min(size, int(0.5 * max(room.left(), 0) / each)))
+    rows = max(1, min(size, int(_PART * max(room.left(), 0) / each), _MOST // logits[0].numel()))
     begin = 0
     while begin < size:
         end = min(size, begin + rows)
@@ -135,7 +138,7 @@ def _in_parts(torch, reflex, inner, how, room, logits, target):
             room.ran_out()
             if not reflex.split.release():
                 if rows == 1:
-                    raise torch.OutOfMemoryError("out of memory in a loss of a single row")
+                    raise oom_error(torch, "out of memory in a loss of a single row")
                 rows //= 2
             continue
         loss, slope = done

@@ -15,7 +15,6 @@ from ._leaves import Unsplittable
 from ._oom import is_oom
 from ._parts_torch import Call, cut_class
 from ._room_torch import room_of
-from .loss_torch import LossSplit
 
 _LOOK_EVERY = 0.5
 # These hand their call on to a model that they hold, with doings of their own around it that must happen once.
@@ -37,7 +36,6 @@ class Split:
         self.is_tensor = lambda thing: isinstance(thing, torch.Tensor)
         self.rooms = {}
         self.open = []  # calls whose backward is still to come, weakly
-        LossSplit(self).patch()
 
     def room(self, device):
         """The room of a device, one for all that act on it."""

@@ -1,0 +1,89 @@
+"""Patients that can be healed, each with room for all, and within its limits under `--heal`. Prints a table.
+
+    python bench/heal.py [NAMES...] [--all] [--records DIR]
+
+What a patient needs must be there (control groups want root). `--all` allows what changes the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holter.record.reader import Record, open_record
+from holter.record.reader import find as find_run
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.score.patient import Patient, find
+from tests.score.stay import attend
+
+HEALABLE = ("oversize.batch", "oversize.spike", "nan.data", "nan.learning-rate", "nan.math", "nan.precision")
+
+
+@dataclass
+class Run:
+    """What came of one run."""
+
+    ending: str
+    steps: int
+    loss: float | None
+    seconds: float
+    acts: list[str]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--records")
+    args = parser.parse_args()
+    chosen = [p for p in find(args.names) if (args.names or p.cause in HEALABLE) and not p.gpu]
+    with tempfile.TemporaryDirectory(prefix="heal-") as own:
+        base = Path(args.records or own)
+        print(f"{'patient':28} {'cause':18} {'with room':>24}  {'healed':>40}  loss off  slower")
+        for patient in chosen:
+            free = _run(replace(patient, memory_mb=None, swap_mb=None), base / "free" / patient.name, None)
+            healed = _run(patient, base / "healed" / patient.name, "all" if args.all else "safe")
+            _print(patient, free, healed)
+
+
+def _run(patient: Patient, folder: Path, heal: str | None) -> Run:
+    stay = attend(patient, folder, bare=False, stop=threading.Event(), heal=heal)
+    if stay.skipped:
+        return Run(f"skipped: {stay.skipped}", 0, None, 0.0, [])
+    record = open_record(find_run(None, stay.home))
+    return _read(record)
+
+
+def _read(record: Record) -> Run:
+    ends = record.events_of("end") or record.events_of("exited")
+    code = ends[-1].get("exit_code") if ends else None
+    windows = list(record.lines("steps"))
+    losses = [line["loss"]["last"] for line in windows if isinstance(line.get("loss"), dict)]
+    first = record.events_of("spawned")[0]["t"] if record.events_of("spawned") else record.meta["started"]
+    acts = [f"{e['act']} ({e['keeps']})" for e in record.events_of("intervention")]
+    acts += [f"declined: {e.get('because', '')[:60]}" for e in record.events_of("declined")]
+    steps = max((line["last"] for line in windows), default=0)
+    loss = losses[-1] if losses and isinstance(losses[-1], float) else None
+    return Run(f"exit {code}", steps, loss, (ends[-1]["t"] - first) if ends else 0.0, list(dict.fromkeys(acts)))
+
+
+def _print(patient: Patient, free: Run, healed: Run) -> None:
+    off = "–"
+    if free.loss is not None and healed.loss is not None:
+        off = f"{abs(healed.loss - free.loss) / max(abs(free.loss), 1e-12):.1e}"
+    slower = f"{healed.seconds / free.seconds:.2f}×" if free.seconds and healed.steps >= free.steps else "–"
+    print(
+        f"{patient.name:28} {patient.cause or '':18} {free.ending + f', {free.steps} steps':>24}  "
+        f"{healed.ending + f', {healed.steps} steps, ' + '; '.join(healed.acts):>40}  {off:>8}  {slower}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()
