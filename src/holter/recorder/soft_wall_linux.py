@@ -23,6 +23,8 @@ class SoftWall:
 
     def __init__(self) -> None:
         self._armed: dict[int, tuple[int, int]] = {}  # pid -> the user's own limits
+        self._untouched: dict[int, int] = {}  # pid -> the least of its memory that it had asked for and never used
+        self._tidy: set[int] = set()  # processes whose tensors are never given memory that was freed before
         self._known: tuple[float, float] | None = None
 
     def look(self, sample: dict[str, Any], events: list[dict[str, Any]]) -> None:
@@ -31,6 +33,8 @@ class SoftWall:
             split = event.get("k") == "armed" and event.get("act") == "split-batch"
             if split and isinstance(event.get("pid"), int):
                 self._arm(event["pid"])
+                if event.get("tidy"):
+                    self._tidy.add(event["pid"])
         self._known = nearest_limit(sample) or self._known
         if self._known is None:
             return
@@ -49,8 +53,14 @@ class SoftWall:
         soft, hard = self._armed[pid]
         try:
             with open(f"/proc/{pid}/statm", "rb") as file:
-                data = int(file.read().split()[5]) * _PAGE
-            wall = max(0, data + left)
+                _, resident, shared, _, _, data, *_ = (int(word) * _PAGE for word in file.read().split())
+            # The kernel counts what is asked for, the limit what is touched. What once was touched may be again, so
+            # only what never was, such as the stacks of idle threads, comes on top.
+            used = resident - shared
+            untouched = max(0, data - used)
+            if pid not in self._tidy:
+                self._untouched[pid] = untouched = min(self._untouched.get(pid, data), untouched)
+            wall = max(0, used + left + untouched)
             if soft != resource.RLIM_INFINITY:
                 wall = min(wall, soft)
             resource.prlimit(pid, resource.RLIMIT_DATA, (wall, hard))

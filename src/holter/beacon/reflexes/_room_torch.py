@@ -5,6 +5,7 @@ import resource
 import sys
 
 UNLIMITED = 1 << 62
+_MMAP_THRESHOLD, _OWN_MAP = -3, 1 << 20  # glibc: what is larger gets pages of its own, which go when it goes
 _SLACK, _MOST_SLACK = 0.05, 0.3  # of the limit
 
 
@@ -83,14 +84,16 @@ class HostRoom:
         self.file = None
         self.libc = None
         self.slack = 0
+        self.tidied = None  # called when memory is from here on given back as soon as it is free
         if sys.platform.startswith("linux"):
             self.file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
 
+    def _pages(self):
+        return [int(word) * self.page for word in os.pread(self.file, 256, 0).split()]
+
     def used(self):
         """What the wall counts: all private memory that may be written to."""
-        if self.file is None:
-            return 0
-        return int(os.pread(self.file, 256, 0).split()[5]) * self.page
+        return self._pages()[5] if self.file is not None else 0
 
     def look_back(self):
         """The host's memory has no cache of its own to give back."""
@@ -104,16 +107,35 @@ class HostRoom:
         return self.limit - self.used()
 
     def ran_out(self):
-        self.free()
-
-    def free(self):
-        """Have the C library give back what it keeps for later: the wall counts that too."""
-        if self.libc is None:
+        """Have the C library map each tensor by itself, and give back what it keeps: the wall counts that, too."""
+        if self.file is None:
+            return
+        first, before = self.libc is None, self._untouched()
+        if first:
             import ctypes
 
-            self.libc = getattr(ctypes.CDLL(None), "malloc_trim", False)
-        if self.libc:
-            self.libc(0)
+            self.libc = ctypes.CDLL(None)
+            if hasattr(self.libc, "mallopt"):
+                self.libc.mallopt(_MMAP_THRESHOLD, _OWN_MAP)
+        self.free()
+        wall, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        given_back = self._untouched() - before
+        if wall != resource.RLIM_INFINITY and given_back > 0:
+            # What was given back is no longer in use, but still counted: whoever set the wall learns of it later.
+            raised = wall + given_back
+            resource.setrlimit(
+                resource.RLIMIT_DATA, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard)
+            )
+        if first and self.tidied is not None:
+            self.tidied()
+
+    def _untouched(self):
+        _, resident, shared, _, _, data, *_ = self._pages()
+        return data - (resident - shared)
+
+    def free(self):
+        if self.libc is not None and hasattr(self.libc, "malloc_trim"):
+            self.libc.malloc_trim(0)
 
 
 def room_of(torch, device):

@@ -42,6 +42,8 @@ class Split:
         found = self.rooms.get(device)
         if found is None:
             found = self.rooms[device] = room_of(self.torch, device)
+            if hasattr(found, "tidied"):
+                found.tidied = lambda: self.guest.say("armed", act="split-batch", tidy=True)
         return found
 
     def release(self):
