@@ -224,7 +224,7 @@ def both(
 @pytest.fixture(autouse=True)
 def as_before() -> Any:
     """Classes are patched for the length of a test."""
-    classes = (Tight, nn.Sequential, Nested, Language, Recurrent, Variational, Listed, nn.Linear)
+    classes = (Tight, Late, Branches, nn.Sequential, Nested, Language, Recurrent, Variational, Listed, nn.Linear)
     before = {cls: cls.__dict__.get("__call__") for cls in classes}
     yield
     for cls, call in before.items():
@@ -400,6 +400,55 @@ def test_masks_of_a_failed_attempt_do_not_make_it_try_the_same_again() -> None:
     classify(late, rows()).backward()
 
     assert guest.told("intervention")[-1]["rows"] <= 3
+
+
+class Failing(torch.autograd.Function):
+    """Has room for a few samples in its backward."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(_ctx: Any, gradient: Any) -> Any:
+        if len(gradient) > FITS:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return gradient
+
+
+class Branches(nn.Module):
+    """Two branches, of which one is still to come when the other fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+        self.alive: list[int] = []
+        self.seen: list[Any] = []
+
+    def forward(self, x: Any) -> Any:
+        self.alive.append(sum(ref() is not None for ref in self.seen))
+        hidden = self.layer(x)
+        other = torch.sin(hidden)
+        self.seen = [weakref.ref(hidden)] if len(x) > FITS else []
+        return other + Failing.apply(hidden)
+
+
+def test_a_backward_that_fails_is_run_again_with_its_memory_given_back() -> None:
+    """The gradients are the whole batch's, and nothing of the failed attempt is alive during the next."""
+    torch.manual_seed(0)
+    model, batch, guest = Branches(), rows(), Guest()
+    wanted = nn.Linear(8, 3)
+    wanted.load_state_dict(model.layer.state_dict())
+    hidden = wanted(batch[0])
+    F.cross_entropy(torch.sin(hidden) + hidden, batch[1]).backward()
+    split = Split(guest, torch, lambda: False)
+    split.watch([model])
+    split._care(model).wants_cut = lambda _args, _kwargs: True
+    classify(model, batch).backward()
+
+    torch.testing.assert_close(model.layer.weight.grad, wanted.weight.grad, rtol=1e-4, atol=1e-6)
+    assert guest.told("intervention")[-1]["rows"] <= FITS
+    assert not any(model.alive)
 
 
 def test_another_error_of_the_model_is_none_of_ours() -> None:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from time import monotonic
 
 from . import _joining_torch as joining
+from ._drain_torch import Drain
 from ._leaves import Unsplittable, take_out
 from ._random_torch import Draws, put_back, same, states_of
 from ._room_torch import UNLIMITED
@@ -30,6 +31,7 @@ class Care:
         first = next(module.parameters(), None)
         self.device = first.device if first is not None else self.torch.device("cpu")
         self.room = split.room(self.device)
+        self.drain = Drain(self.torch, self.device)
         self.kept = 0, 0  # graphs that were kept in the last call, of how many parts
         self.outside = None  # what the loss was seen to hold between forward and backward
         self.axis = 0
@@ -70,6 +72,7 @@ class Care:
         device = self.weights.weights[0].device if self.weights.weights else self.device
         if device != self.device:
             self.device, self.room = device, self.split.room(device)
+            self.drain = Drain(self.torch, device)
 
     def wants_cut(self, args, kwargs):
         """Tell whether a call is larger than all that went through with room to spare."""

@@ -168,9 +168,10 @@ class Call:
                 found = self._all_parts(gradients)
                 if found is not None:
                     return found
-                care.ran_out()
+                care.drain.empty()
                 care.weights.forget()
                 self.give_up_kept()
+                care.ran_out()
                 try:
                     self._cut_smaller()
                 except Unsplittable as error:
