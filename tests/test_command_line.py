@@ -24,7 +24,7 @@ from tests.conftest import HOLTER, Holter
 
 # command -> its options and arguments. A change here is a change for everyone who has written a script around it.
 FROZEN = {
-    "run": {"--name", "--heal", "--on-hang [report|stop]", "--quiet -q", "[COMMAND...]"},
+    "run": {"--name", "--heal", "--on-hang [report|stop|restart]", "--resume-args", "--quiet -q", "[COMMAND...]"},
     "why": {"[RUN]", "--json"},
     "ls": {"--all"},
     "attach": {"PID", "--json"},
@@ -74,6 +74,9 @@ def words_of(done: subprocess.CompletedProcess[bytes]) -> str:
         (["run", "--on-hang", "pray", "--", "true"], 2, "report"),
         (["run", "--heal=pray", "--", "true"], 2, "--heal=all"),
         (["run", "--heal", "true"], 2, "-- before the command"),
+        (["run", "--on-hang", "restart", "--", "true"], 2, "does nothing without --heal"),
+        (["run", "--resume-args", "--resume", "--", "true"], 2, "does nothing without --heal"),
+        (["run", "--heal", "--resume-args", "'", "--", "true"], 2, "can't be read"),
         (["no-such-command"], 2, "No such command"),
         (["why", "a", "b"], 2, "unexpected extra argument"),
         (["attach"], 2, "PID"),

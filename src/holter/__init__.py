@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holter.beacon.api import step, track
+from holter.beacon.api import resumable, step, track
 
-__all__ = ["step", "track"]
+__all__ = ["resumable", "step", "track"]
 __version__ = "0.1.0"

@@ -42,6 +42,7 @@ class NoData(Exception):
 
 
 # Exit codes of `holter run` that are not the command's own; the numbers are those of env(1) and timeout(1).
+EXIT_DOOMED = 123  # under --heal: restart after restart came no further
 EXIT_HUNG = 124
 EXIT_HOLTER_FAILED = 125
 EXIT_NOT_EXECUTABLE = 126

@@ -488,6 +488,22 @@ def test_evaluation_is_left_alone() -> None:
     assert guest.said == []
 
 
+def test_a_restart_may_ask_for_parts_from_the_first_step_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was killed without a word is not tried whole once more."""
+    monkeypatch.setenv("HOLTER_SPLIT", "4")
+    torch.manual_seed(0)
+    model, batch, guest, sizes = mlp().eval(), rows(), Guest(), []
+    wanted = gradients(model, classify(model, batch))
+    model.zero_grad()
+    model.register_forward_pre_hook(lambda _module, args: sizes.append(len(args[0])))
+    Split(guest, torch, lambda: False).watch([model])
+    found = gradients(model, classify(model, batch))
+
+    assert max(sizes) == 6
+    for want, have in zip(wanted, found, strict=True):
+        torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-6)
+
+
 def test_the_size_that_fits_is_remembered() -> None:
     """Only the first step of a shape has to find out."""
     guest, attempts = Guest(), []

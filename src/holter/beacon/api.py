@@ -2,6 +2,8 @@
 
 for batch in holter.track(loader): ...
 holter.step(loss=loss)
+for epoch in holter.resumable(range(10), model=model, optimizer=optimizer):
+    for batch in holter.resumable(loader): ...
 """
 
 import sys
@@ -93,6 +95,40 @@ def track(loader, total=None):
         yield batch
         if beat.steps == before:
             step()
+
+
+def resumable(items, every=5.0, **state):
+    """Iterate over `items` so that a run under `--heal` that is killed goes on from here.
+
+    `state` is what to keep: whatever has a `state_dict` (model, optimizer, scheduler, scaler), a list or a dict. It is
+    copied every few seconds; random generators and the place in the loop are kept with it. A resumable loop within
+    another needs no `state`. Without `--heal` it is a plain loop.
+    """
+    guest = _guest()
+    loops = _loops(guest) if getattr(guest, "heal", None) else None
+    if loops is None:
+        return _plain(guest, items)
+    return loops.run(items, float(every), state)
+
+
+def _plain(guest, items):
+    beat = _beat(guest)
+    for item in items:
+        before = beat.steps if beat is not None else 0
+        yield item
+        if beat is not None and beat.steps == before:
+            step()
+
+
+def _loops(guest):
+    try:
+        from importlib import import_module
+
+        # The guest's own, whichever Holter is installed beside the script.
+        return import_module("_holter.beacon.reflexes.resume_loop").loops_of(guest)
+    except Exception as error:
+        guest.guard.caught("holter.resumable", error)
+        return None
 
 
 def _new_pass(beat, loader, total):

@@ -100,4 +100,4 @@ class ApiFinder:
     def exec_module(self, module):
         from . import api
 
-        module.step, module.track = api.step, api.track
+        module.step, module.track, module.resumable = api.step, api.track, api.resumable

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from holter.commands._tell import tell_on_stderr
-from holter.errors import UsageError
+from holter.errors import EXIT_DOOMED, UsageError
 
 if TYPE_CHECKING:
+    from holter.recorder.attempt import Next
     from holter.recorder.foreseeing import Foresee
+    from holter.remedies.restart import Restarts
 
 
 @click.command(
@@ -22,32 +24,46 @@ if TYPE_CHECKING:
 @click.option("--name", metavar="NAME", help="A name for the run, to find it again by.")
 @click.option(
     "--on-hang",
-    type=click.Choice(["report", "stop"]),
+    type=click.Choice(["report", "stop", "restart"]),
     default="report",
     show_default=True,
-    help="What to do when the run makes no progress: say so, or capture the stacks, end it and exit with 124.",
+    help="What to do when the run makes no progress: say so, or capture the stacks, end it and exit with 124, or, with "
+    "--heal, start it again from its last state.",
 )
 @click.option(
     "--heal",
     is_flag=False,
     flag_value="safe",
     metavar="[=all]",
-    help="Keep the run going: split a batch that does not fit, with the same update. --heal=all also allows what "
-    "changes the result, such as another precision or learning rate.",
+    help="Keep the run going: split a batch that does not fit, with the same update; start a run that was killed or "
+    "hangs again from its last state. --heal=all also allows what changes the result, such as another precision or "
+    "learning rate.",
+)
+@click.option(
+    "--resume-args",
+    metavar="WORDS",
+    help='With --heal: words that make the command go on from its own checkpoint, such as "--resume last.pt"; they are '
+    "added to it when it is started again.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing, whatever happens; the record is written all the same.")
 @click.argument("words", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED)
-def command(name: str | None, on_hang: str, heal: str | None, quiet: bool, words: tuple[str, ...]) -> None:
+def command(
+    name: str | None, on_hang: str, heal: str | None, resume_args: str | None, quiet: bool, words: tuple[str, ...]
+) -> None:
     """Run COMMAND and record it.
 
     The command runs as it would without Holter: the same output, signals and exit code. At the end a verdict goes to
     stderr: one line for a healthy run, the cause with its evidence for any other.
 
-    Exit codes are the command's own (128+N when a signal N ended it), and 124 when --on-hang stop ended it, 125 when
-    Holter could not start it, 126 when it can't be executed, 127 when it is not found.
+    Exit codes are the command's own (128+N when a signal N ended it), and 123 when --heal started it again three times
+    and it came no further, 124 when --on-hang stop ended it, 125 when Holter could not start it, 126 when it can't be
+    executed, 127 when it is not found.
     """
     if heal not in (None, "safe", "all"):
         raise UsageError(f"--heal={heal} is not known", "Say --heal or --heal=all, and -- before the command")
+    if heal is None and (on_hang == "restart" or resume_args is not None):
+        asked = "--on-hang restart" if on_hang == "restart" else "--resume-args"
+        raise UsageError(f"{asked} does nothing without --heal", f"Say: holter run --heal {asked} ... -- COMMAND")
     if not words:
         raise UsageError("there is no command to run", "Say which: holter run -- python train.py")
     from holter.recorder.launch import Launch
@@ -66,8 +82,47 @@ def command(name: str | None, on_hang: str, heal: str | None, quiet: bool, words
         return Foresight(_lines_of).observe
 
     tell = quietly if quiet else tell_on_stderr
-    launch = Launch(list(words), name=name, on_hang=on_hang, heal=heal, tell=tell, foresight=foresight)
+    launch = Launch(
+        list(words), name=name, on_hang=on_hang, heal=heal, tell=tell, foresight=foresight,
+        healer=_Healer(on_hang, resume_args) if heal is not None else None, resume_args=_split(resume_args),
+    )  # fmt: skip
     sys.exit(launch.run(quietly if quiet else show))
+
+
+class _Healer:
+    """Asks the doctor about an attempt that has ended, and the remedies what the next one is to change."""
+
+    def __init__(self, on_hang: str, resume_args: str | None) -> None:
+        self.on_hang = on_hang
+        self.resume_args = resume_args is not None
+        self.restarts: Restarts | None = None
+
+    def __call__(self, folder: Path) -> Next:
+        from holter.diagnosis.doctor import verdict
+        from holter.record.reader import open_record
+        from holter.recorder.attempt import Next
+        from holter.remedies.restart import Restarts, told
+
+        self.restarts = self.restarts or Restarts(self.resume_args)
+        record = open_record(folder)
+        found = verdict(record)
+        if found.ending.kind == "hung" and self.on_hang == "stop":
+            return Next()
+        ruling = self.restarts.after(record, found)
+        if ruling.remedy is not None:
+            return Next(told(ruling, found, resumes=self.restarts.resumes), ruling.remedy.environ)
+        return Next(declined=ruling.declined, exit_code=EXIT_DOOMED if ruling.doomed else None)
+
+
+def _split(resume_args: str | None) -> list[str]:
+    if not resume_args:
+        return []
+    import shlex
+
+    try:
+        return shlex.split(resume_args)
+    except ValueError as error:
+        raise UsageError(f"--resume-args can't be read: {error}", "Quote it as a shell would want it") from None
 
 
 def _lines_of(path: str) -> list[str]:

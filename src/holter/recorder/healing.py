@@ -15,14 +15,21 @@ class Healing:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
+        self.resumes = False  # a state was written from which the run can go on
         wall = here("soft_wall", "recorder")
         self._wall: Any = wall.SoftWall() if wall is not None else None
 
     def look(self, sample: dict[str, Any], events: list[dict[str, Any]]) -> None:
         if self._wall is not None:
             self._wall.look(sample, events)
+        self.tell(events)
+
+    def tell(self, events: list[dict[str, Any]]) -> None:
+        """A line for each act; also of those that came in with the end of the run."""
         for event in events:
-            if event.get("k") == "intervention":
+            if event.get("k") == "state":
+                self.resumes = True
+            elif event.get("k") == "intervention":
                 because = f": {event['because']}" if event.get("because") else ""
                 self._say(f"{event.get('text')} ({_KEEPS.get(event.get('keeps', ''), 'unknown')}{because})")
             elif event.get("k") == "declined":

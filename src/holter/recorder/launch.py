@@ -16,10 +16,12 @@ from holter.errors import EXIT_HOLTER_FAILED, EXIT_HUNG, EXIT_NOT_EXECUTABLE, EX
 from holter.record import place
 from holter.record.privacy import mask_command
 from holter.record.writer import RecordWriter
-from holter.recorder import guest_room, keeper, streams
+from holter.recorder import guest_room, keeper, state_room, streams
+from holter.recorder.attempt import Attempt, Healer, Next
 from holter.recorder.facts import facts_of_run
 from holter.recorder.foreseeing import Foresee
 from holter.recorder.signals import Signals
+from holter.recorder.state_room import StateRoom
 from holter.recorder.terminal import Terminal
 
 
@@ -33,8 +35,13 @@ class Launch:
         heal: str | None = None,
         tell: Callable[[str], None],
         foresight: Callable[[], Foresee] | None = None,
+        healer: Healer | None = None,
+        resume_args: list[str] | None = None,
     ) -> None:
         self.command = command
+        self.healer = healer
+        self.resume_args = resume_args or []
+        self.restarted: list[dict[str, Any]] = []  # the words of each restart so far: every record tells all of them
         self.foresight = foresight
         self.name = name
         self.on_hang = on_hang
@@ -44,39 +51,111 @@ class Launch:
     def run(self, show: Callable[[Path], None]) -> int:
         """Run the command to its end; `show` is handed the record's folder. Returns the exit code."""
         signals = Signals()
-        folder = self._make_folder()
+        room = state_room.make() if self.heal is not None and self.healer is not None else None
+        try:
+            return self._run(show, signals, room)
+        finally:
+            if room is not None:
+                room.clear()
+
+    def _run(self, show: Callable[[Path], None], signals: Signals, room: StateRoom | None) -> int:
+        before: Attempt | None = None
+        following = Next()
+        environ: dict[str, str] = {}
+        while True:
+            attempt = Attempt(before.number + 1 if before is not None else 1)
+            environ.update(following.environ)
+            self._start(attempt, signals, room, environ, before)
+            outcome = attempt.outcome
+            assert outcome is not None
+            if outcome.failed:
+                return self._could_not_start(outcome.failed)
+            following = self._following(attempt, signals)
+            if following.restart is None:
+                break
+            attempt.part()
+            before = attempt
+            self.restarted.append({"attempt": attempt.number + 1, "before": before.name, **following.restart})
+        if attempt.folder is not None:
+            self._show(show, attempt.folder)
+        attempt.part()
+        if following.exit_code is not None:
+            return following.exit_code
+        return EXIT_HUNG if outcome.hung else outcome.exit_code
+
+    def _start(
+        self,
+        attempt: Attempt,
+        signals: Signals,
+        room: StateRoom | None,
+        changes: dict[str, str],
+        before: Attempt | None,
+    ) -> None:
+        """Run one attempt to its end."""
+        folder = attempt.folder = self._make_folder()
         guests = guest_room.make()
         given = streams.prepare()
         terminal = Terminal(given.kinds)
         environ = guest_room.environment(guests, folder.name if folder else "", os.environ, self.heal)
-        order = keeper.Order(self.command, environ, folder, guests, terminal.at_once, signals.before)
+        for name in state_room.VARIABLES:
+            environ.pop(name, None)
+        if room is not None:
+            environ.update({**room.environment(attempt.number), **changes})
+        command = [*self.command, *(self.resume_args if before is not None else ())]
+        order = keeper.Order(command, environ, folder, guests, terminal.at_once, signals.before)
         keeper_pid, link = keeper.start(order, given)
+        attempt.part = lambda: _part_from(link, keeper_pid)
         # From here on the command is starting; all that takes time comes after.
         if guests is not None:
             guest_room.note_owner(guests, keeper_pid, folder)
+        if room is not None:
+            room.owned_by(keeper_pid)
         guest_room.clear_abandoned()
-        writer = self._make_writer(folder, guests)
+        writer = attempt.writer = self._make_writer(folder, guests, command, attempt, before)
         if writer is not None:
             writer.event("started", **given.kinds)
+            for told in self.restarted:
+                writer.event("intervention", **told)
         from holter.recorder.recorder import Recorder
 
         recorder = Recorder(
             writer, guests, link, signals, terminal,
             on_hang=self.on_hang, heal=self.heal is not None, tell=self.tell, foresight=self.foresight,
         )  # fmt: skip
-        outcome = recorder.run()
+        if recorder.healing is not None:
+            recorder.healing.resumes = before is not None
+        attempt.outcome = recorder.run()
         terminal.give_back()
-        if outcome.failed:
+        if attempt.outcome.failed:
             self._forget(folder, guests)
-            return self._could_not_start(outcome.failed)
+            return
         try:
             recorder.finish()
         except Exception as error:
             self.tell(f"the record could not be finished ({type(error).__name__}: {error})")
-        if folder is not None:
-            self._show(show, folder)
-        _part_from(link, keeper_pid)
-        return EXIT_HUNG if outcome.hung and self.on_hang == "stop" else outcome.exit_code
+
+    def _following(self, attempt: Attempt, signals: Signals) -> Next:
+        """Ask what is to be done now that an attempt has ended; what can't be done is in its record."""
+        if self.heal is None or self.healer is None or attempt.folder is None or attempt.writer is None:
+            return Next()
+        outcome = attempt.outcome
+        if outcome is None or (outcome.exit_code == 0 and not outcome.hung):
+            return Next()
+        try:
+            following = self.healer(attempt.folder)
+            if signals.between_attempts():
+                return Next()  # whoever sent it wanted the run to end, not the attempt
+            if following.declined:
+                attempt.writer.event("declined", act="restart", because=following.declined)
+                self.tell(f"not started again: {following.declined}")
+            if following.restart is not None:
+                attempt.writer.event("restarted", attempt=attempt.number + 1, **following.restart)
+                self.tell(f"{following.restart['text']} (attempt {attempt.number + 1})")
+            attempt.writer.close()
+            return following
+        except Exception as error:  # a run that can't be healed is what it was without us
+            self.tell(f"it could not be judged whether to start it again ({type(error).__name__}: {error})")
+            return Next()
 
     def _show(self, show: Callable[[Path], None], folder: Path) -> None:
         try:
@@ -103,20 +182,25 @@ class Launch:
             self.tell(f"records can't be written to {base} ({why}); the command runs, but is not recorded")
             return None
 
-    def _make_writer(self, folder: Path | None, guests: Path | None) -> RecordWriter | None:
+    def _make_writer(
+        self, folder: Path | None, guests: Path | None, command: list[str], attempt: Attempt, before: Attempt | None
+    ) -> RecordWriter | None:
         if folder is None:
             return None
         writer = RecordWriter(folder)
         try:
-            writer.meta(self._facts(folder, guests))
+            facts = self._facts(folder, guests, command)
+            if before is not None:
+                facts.update(attempt=attempt.number, restart_of=before.name)
+            writer.meta(facts)
         except OSError as error:
             self.tell(f"the record can't be written ({error.strerror}); the command runs, but is not recorded")
             return None
         return writer
 
-    def _facts(self, folder: Path, guests: Path | None) -> dict[str, Any]:
+    def _facts(self, folder: Path, guests: Path | None, command: list[str]) -> dict[str, Any]:
         return {
-            **facts_of_run(folder, mask_command(self.command)),
+            **facts_of_run(folder, mask_command(command)),
             "name": self.name,
             "guest_dir": str(guests) if guests else None,
             "on_hang": self.on_hang,

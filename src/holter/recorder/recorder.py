@@ -268,9 +268,13 @@ class Recorder:
         self.stalls.look(now, states, sample)
         self._guarded(lambda sampled: self.foreseeing.look(sampled, timeline, events), line)
         self._last_tick = time.monotonic()  # at its end: taking stacks may take seconds, and is no gap
-        if self.stalls.hung and self.on_hang == "stop":
+        if self.stalls.hung and self._ends_hangs():
             self.stopped_for_hang = True
             self.stop("hang")
+
+    def _ends_hangs(self) -> bool:
+        """Where the run can go on from a state of its own, healing ends a hang without being told to."""
+        return self.on_hang in ("stop", "restart") or (self.healing is not None and self.healing.resumes)
 
     def _slept(self) -> dict[str, float]:
         before, self.asleep = self.asleep, asleep()
@@ -300,6 +304,8 @@ class Recorder:
         if self.writer is not None:
             self.writer.timeline(timeline)
             self.writer.events(events)
+        if self.healing is not None:
+            self._guarded(self.healing.tell, events)
 
     def _kernel_lines(self) -> None:
         if self._kernel is None:

@@ -24,17 +24,27 @@ class Signals:
         self.seen: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.group: int | None = None
         self.early: list[int] = []
+        self._wake: Callable[[], None] | None = None
 
     def listen(self, wake: Callable[[], None]) -> None:
-        threading.Thread(target=self._loop, args=(wake,), daemon=True).start()
+        """Have `wake` called at each signal; a later attempt of the same run takes the listening over."""
+        before, self._wake = self._wake, wake
+        if before is None:
+            threading.Thread(target=self._loop, daemon=True).start()
 
     def command_is(self, group: int) -> None:
         """From now on signals go to this group, those that came before first."""
         self.group = group
-        for number in self.early:
+        early, self.early = self.early, []
+        for number in early:
             self._send(number)
 
-    def _loop(self, wake: Callable[[], None]) -> None:
+    def between_attempts(self) -> bool:
+        """The command has ended: hold back what comes until the next one runs; True when something came already."""
+        self.group = None
+        return bool(self.early) or not self.seen.empty()
+
+    def _loop(self) -> None:
         while True:
             number, sender = self._next()
             if self.group is None:
@@ -42,7 +52,8 @@ class Signals:
             else:
                 self._send(number)
             self.seen.put({"signal": signal.Signals(number).name, "action": "passed on", **sender})
-            wake()
+            if self._wake is not None:
+                self._wake()
 
     def _next(self) -> tuple[int, dict[str, Any]]:
         if not hasattr(signal, "sigwaitinfo"):  # macOS: the sender can't be known

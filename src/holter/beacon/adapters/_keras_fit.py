@@ -222,7 +222,8 @@ class Fits:
         loop.say(
             "fit-end",
             epochs=fit.epochs_done,
-            epochs_planned=max(fit.epochs - (fit.first_epoch or 0), 0),
+            # A fit that was done before a restart begins no epoch: nothing of it is missing.
+            epochs_planned=max(fit.epochs - fit.first_epoch, 0) if fit.first_epoch is not None else 0,
             steps=loop.beat.steps - fit.first_step,
             steps_planned=fit.planned,
             stopped=stopped,

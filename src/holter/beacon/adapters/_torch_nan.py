@@ -42,6 +42,8 @@ class NanWatch:
         self.looking = False
         self.scalers = []
         self.scaled = 0
+        self.seen = {}  # what the last look has found
+        self.heal = None  # under --heal: told of each that is no number
         guest.farewell.last_acts.insert(0, self.guard(self.at_end))
         guest.farewell.exit_called.append(self.guard(self.at_exit_call))
         self._patch_saved_hooks()
@@ -85,8 +87,13 @@ class NanWatch:
             self.history.add(loss)
             if loss > self.history.alarm and self.history.wants_spike():
                 self.history.spikes.append(self.look.spike(loss, sys._getframe(2)))
-        elif self.history.wants_look():
-            self._look("loss", tensor, loss, sys._getframe(2))
+            if self.heal is not None and self.heal.masking:
+                self.heal.put_mask(tensor)
+        else:
+            if self.history.wants_look():
+                self._look("loss", tensor, loss, sys._getframe(2))
+            if self.heal is not None:
+                self.heal.met(tensor, loss, sys._getframe(2), False)
 
     def scales(self, scaler, outputs):
         """A loss scaler is at work: it judges the gradients, and skips steps on purpose."""
@@ -96,10 +103,13 @@ class NanWatch:
         if self.scaled & 15:
             return
         scale = getattr(scaler, "_scale", None)
-        if scale is not None and scale.is_cpu and scale.item() < _COLLAPSED and self.history.wants_look():
-            # Every step of many was skipped: the losses are numbers, and nothing is trained any more.
-            self.history.numb = True
-            self._look("gradient", outputs, self.adapter.loss, sys._getframe(2))
+        if scale is not None and scale.is_cpu and scale.item() < _COLLAPSED:
+            if self.history.wants_look():
+                # Every step of many was skipped: the losses are numbers, and nothing is trained any more.
+                self.history.numb = True
+                self._look("gradient", outputs, self.adapter.loss, sys._getframe(2))
+            if self.heal is not None:
+                self.heal.acts.collapsed(scale.item())
 
     def after_backward(self, tensor):
         """One gradient after a backward, where no loss scaler will judge it."""
@@ -110,8 +120,11 @@ class NanWatch:
         if gradient is None or gradient.layout is not self.torch.strided:
             return
         total = gradient.sum().item()
-        if total - total != 0.0 and self.history.wants_look():
-            self._look("gradient", tensor, self.adapter.loss, sys._getframe(2))
+        if total - total != 0.0:
+            if self.history.wants_look():
+                self._look("gradient", tensor, self.adapter.loss, sys._getframe(2))
+            if self.heal is not None:
+                self.heal.met(tensor, self.adapter.loss, sys._getframe(2), True)
 
     def backward_failed(self, tensor, error):
         """Anomaly detection raises where a gradient is no number."""
@@ -147,6 +160,8 @@ class NanWatch:
             for value in list(frame.f_locals.values()):
                 if is_bad_loss(self.torch, value) and self.history.wants_look():
                     self._look("loss", value, value.item(), frame)
+                    if self.heal is not None:
+                        self.heal.acts.too_late()
                     return
         # A loop at the top of the script that was left with `break`: its last loss is still there.
         for name, value in list(vars(sys.modules.get("__main__", sys)).items()):
@@ -158,7 +173,8 @@ class NanWatch:
         beat, skim = self.adapter.beat, self.adapter.beat.skim
         self.looking, beat.skim = True, 1 << 30  # a second pass is no step of the training
         try:
-            self.guest.say("nan", **self.look.seen(what, tensor, loss, frame, self))
+            self.seen = self.look.seen(what, tensor, loss, frame, self)
+            self.guest.say("nan", **self.seen)
         except Exception as error:
             self.guard.caught("nan", error)
         finally:

@@ -53,8 +53,11 @@ class DeviceNan:
         history = self.watch.history
         if loss - loss == 0.0:
             history.add(loss)
-        elif history.wants_look():
+            return
+        if history.wants_look():
             self.bad_step = step  # the next loss brings its graph with it
+        if self.watch.heal is not None:
+            self.watch.heal.met_late(step)
 
     def _send(self, tensor):
         torch, watch = self.torch, self.watch

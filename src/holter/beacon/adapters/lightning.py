@@ -41,6 +41,13 @@ def install(guest, lightning):
         _patch.timed(_class(lightning, "prediction_loop", "_PredictionLoop"), "run", guest.beat, f.VALIDATION)
         _patch.timed(lightning.Trainer, "save_checkpoint", guest.beat, f.CHECKPOINT)
 
+    def arm_resume():
+        from ..reflexes import resume_lightning
+
+        resume_lightning.arm(guest, lightning)
+
+    if guest.heal:
+        guest.guard(arm_resume)()
     if not _patch.each_guarded(guest.guard, patch_fit, patch_phases):
         return "its loops are not the ones that are known"
     return None

@@ -73,6 +73,8 @@ class _Adapter:
 
     def patch(self):
         self.births.patch(self._learn)
+        if self.guest.heal:
+            self.guard(self._arm_workers)()
         _torch_holdings.join(self.guest, self.torch)
         self._patch_loader()
         self._patch_backward()
@@ -103,10 +105,25 @@ class _Adapter:
             self._time_calls(type(model))
 
     def _armed(self):
+        from ..reflexes.loss_torch import LossSplit
         from ..reflexes.split_torch import Split
 
+        self.guard(self._arm_nan)()
         self.guest.say("armed", act="split-batch")
-        return Split(self.guest, self.torch, self.is_compiling)
+        split = Split(self.guest, self.torch, self.is_compiling)
+        LossSplit(split).patch()
+        return split
+
+    def _arm_nan(self):
+        from ..reflexes.nan_torch import NanHeal
+
+        NanHeal(self.guest, self.torch, self).patch()
+        self.guest.say("armed", act="hold-update")
+
+    def _arm_workers(self):
+        from ..reflexes import workers_torch
+
+        workers_torch.arm(self.guest, self.torch)
 
     def _time_calls(self, cls):
         if cls in self.wrapped or cls is self.torch.nn.Module:

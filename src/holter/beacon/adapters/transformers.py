@@ -43,6 +43,13 @@ def install(guest, trainer_module):
             if hasattr(trainer_class, name):
                 _patch.timed(trainer_class, name, guest.beat, f.CHECKPOINT)
 
+    def arm_resume():
+        from ..reflexes import resume_transformers
+
+        resume_transformers.arm(guest, trainer_class)
+
+    if guest.heal:
+        guest.guard(arm_resume)()
     if not _patch.each_guarded(guest.guard, patch_handler, patch_phases):
         return "its Trainer is not the one that is known"
     return None

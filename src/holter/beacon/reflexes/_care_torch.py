@@ -79,6 +79,8 @@ class Care:
         first = next((thing for thing in (*args, *kwargs.values()) if self.is_tensor(thing)), None)
         if first is None or first.numel() <= self.comfortable:
             return False
+        if self.split.asked > 1 and self.weights.weights:
+            return True
         return bool(self.weights.weights) and self.room.limit < UNLIMITED
 
     def other_axis(self, call):
@@ -148,6 +150,8 @@ class Care:
     def rows_for(self, call):
         """How many samples to run at once: all (-1), so many, or not known (0)."""
         known = self.sizes.get(self.shapes(call))
+        if known is None and self.split.asked > 1:
+            return max(self.fewest, -(-call.size // self.split.asked))
         if known is None or known.rows >= call.size:
             return -1
         now = monotonic()

@@ -1,0 +1,51 @@
+"""Checkpoints that a Trainer has written in this run, by the fit they belong to: noted when they are complete."""
+
+import json
+import os
+from time import monotonic
+
+_SAY_EVERY = 60.0
+
+
+class Checkpoints:
+    """The notes on one framework's checkpoints, which outlast the process."""
+
+    def __init__(self, guest, source):
+        self.guest, self.source = guest, source
+        folder = os.environ.get("HOLTER_STATE_DISK")
+        self.path = os.path.join(folder, source + ".checkpoints") if folder else None
+        self.again = int(os.environ.get("HOLTER_ATTEMPT") or 1) > 1
+        self.fits = 0
+        self.told = None
+
+    def note(self, path, step, epoch):
+        """A checkpoint is written; `step` and `epoch` are the framework's own."""
+        if self.path is None:
+            return
+        line = {"fit": self.fits, "path": os.path.abspath(str(path)), "step": int(step), "epoch": int(epoch)}
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+        self.say_state(step, epoch)
+
+    def say_state(self, step, epoch):
+        """Tell that there is a state to go on from: the first time, and now and then."""
+        now = monotonic()
+        if self.told is None or now >= self.told + _SAY_EVERY:
+            self.told = now
+            self.guest.say("state", source=self.source, step=int(step), epoch=int(epoch))
+
+    def last(self, whole=os.path.exists):
+        """The newest of the present fit's checkpoints that is still there and whole, or None."""
+        if self.path is None or not self.again or not os.path.exists(self.path):
+            return None
+        with open(self.path) as file:
+            lines = [json.loads(line) for line in file if line.endswith("\n")]
+        found = [line for line in lines if line["fit"] == self.fits and whole(line["path"])]
+        return found[-1] if found else None
+
+    def say_resumed(self, step, passed, text, because):
+        """Tell from where this process goes on, and how many steps it passes over by that."""
+        self.guest.say(
+            "intervention", act="resume", keeps="equivalent", step=self.guest.beat.steps + 1, because=because,
+            source=self.source, from_step=int(step), passed=int(passed), text=text,
+        )  # fmt: skip

@@ -1,0 +1,53 @@
+"""No data workers (PyTorch): in a process that was started again since its workers hung or found no memory.
+
+`HOLTER_WORKERS=0` says so. Every DataLoader then loads in the trainer: the same samples in the same order. What the
+dataset draws at random it draws from the trainer's generators. Keeps: equivalent. A loader whose workers are set up by
+a function of the script's is left as it is: without them that function would never run.
+"""
+
+import functools
+import inspect
+import os
+
+
+def arm(guest, torch):
+    """Stand around `DataLoader.__init__`, where a restart asks for it."""
+    if os.environ.get("HOLTER_WORKERS") != "0":
+        return
+    loader_class = torch.utils.data.DataLoader
+    inner = loader_class.__init__
+    signature = inspect.signature(inner)
+    told = set()
+
+    @functools.wraps(inner)
+    def __init__(loader, *args, **kwargs):  # noqa: N807
+        try:
+            args, kwargs = _without(guest, signature, told, loader, args, kwargs)
+        except Exception as error:
+            guest.guard.caught("workers", error)
+        inner(loader, *args, **kwargs)
+
+    loader_class.__init__ = __init__
+
+
+def _without(guest, signature, told, loader, args, kwargs):
+    given = signature.bind(loader, *args, **kwargs).arguments
+    given.pop("self", None)
+    workers = given.get("num_workers") or 0
+    if not workers:
+        return args, kwargs
+    step = guest.beat.steps + 1
+    if given.get("worker_init_fn") is not None:
+        if "init" not in told:
+            told.add("init")
+            because = "the loader's workers are set up by a function of the script's (worker_init_fn)"
+            guest.say("declined", act="no-workers", step=step, because=because)
+        return args, kwargs
+    for name in ("num_workers", "prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"):
+        given.pop(name, None)
+    if workers not in told:
+        told.add(workers)
+        text = "data are loaded in the trainer instead of in %d workers" % workers
+        because = "what the data draw at random, they draw in the trainer"
+        guest.say("intervention", act="no-workers", keeps="equivalent", step=step, text=text, because=because)
+    return (), dict(given)

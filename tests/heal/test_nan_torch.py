@@ -1,0 +1,360 @@
+"""An update that is no number does not reach the weights, and the training goes on: real scripts, unchanged."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.beacon import guest_run
+from tests.beacon.guest_run import Run
+from tests.endings.ward import Case
+
+torch = pytest.importorskip("torch")
+
+from holter.beacon.reflexes._nan_reason import ran_away  # noqa: E402
+from holter.beacon.reflexes._snapshot_torch import CantCopy, Snapshot, State  # noqa: E402
+
+pytestmark = pytest.mark.torch
+PATIENTS = Path(__file__).parents[1] / "patients"
+
+# One script for many faults. HAND is what a user would write to leave a bad update out.
+TRAIN = """
+import json, torch
+from torch import nn
+torch.manual_seed(4)
+torch.set_num_threads(1)
+x = torch.randn(960, 8)
+y = x[:, :1] * 2 + 0.1 * torch.randn(960, 1)
+DATA
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=16)
+model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 1))
+optimizer = OPTIMIZER
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.999)
+losses, step = [], 0
+for epoch in range(2):
+    for a, b in loader:
+        step += 1
+        loss = nn.functional.mse_loss(model(a), b) / EVERY
+        FAULT
+        loss.backward()
+        if step % EVERY == 0:
+            HAND
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+        losses.append(loss.item())
+state = [part["exp_avg_sq"].tolist() for part in optimizer.state.values() if "exp_avg_sq" in part]
+buffers = [b.tolist() for b in model.buffers()]
+print(json.dumps([[p.tolist() for p in model.parameters()], state, buffers, losses[-20:]]))
+"""
+ADAM = "torch.optim.Adam(model.parameters(), lr=3e-3, weight_decay=0.01)"
+SGD = "torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, fused=True)"
+NAN = "x[421, 3] = float('nan')"
+HAND = """if not all(torch.isfinite(p.grad).all() for p in model.parameters()):
+                scheduler.step(); optimizer.zero_grad(); continue"""
+
+
+def script(data: str = "", fault: str = "pass", hand: str = "pass", optimizer: str = ADAM, every: int = 1) -> str:
+    text = TRAIN.replace("DATA", data).replace("FAULT", fault).replace("HAND", hand)
+    return text.replace("OPTIMIZER", optimizer).replace("EVERY", str(every))
+
+
+def run(folder: Path, text: str, guest: bool = True, **environ: str) -> Run:
+    return guest_run.run(folder, text, guest, OMP_NUM_THREADS="1", **environ)
+
+
+def printed(done: Run) -> Any:
+    assert done.code == 0, done.err
+    assert done.kind("guest-error") == []
+    return json.loads(done.out.splitlines()[-1])
+
+
+def finite(parts: Any) -> bool:
+    if isinstance(parts, list):
+        return all(finite(part) for part in parts)
+    return bool(parts - parts == 0.0)
+
+
+def acts(done: Run) -> list[str]:
+    return [event["act"] for event in done.kind("intervention")]
+
+
+def test_a_run_whose_updates_are_numbers_is_the_same_to_the_last_bit(tmp_path: Path) -> None:
+    """A loss a thousand times the usual one is left alone, and so is one that reads inf for a term without gradient."""
+    fault = "loss = loss * (1000.0 if step == 40 else 1.0) + (torch.tensor(float('inf')) if step == 80 else 0.0)"
+    plain = run(tmp_path / "plain", script(fault=fault), guest=False)
+    armed = run(tmp_path / "armed", script(fault=fault), HOLTER_HEAL="all")
+
+    assert armed.out == plain.out
+    assert armed.kind("guest-error") == armed.kind("intervention") == armed.kind("declined") == []
+    assert {event["act"] for event in armed.kind("armed")} >= {"hold-update"}
+
+
+CASES = {
+    "Adam": {"optimizer": ADAM},
+    "fused, accumulated": {"optimizer": SGD, "every": 4},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_batch_is_left_out_as_if_by_hand(tmp_path: Path, case: str) -> None:
+    """Weights and moments are those of a loop that leaves it out itself, the statistics are numbers, steps count on."""
+    wanted = printed(run(tmp_path / "hand", script(NAN, hand=HAND, **CASES[case]), guest=False))  # type: ignore[arg-type]
+    healed = run(tmp_path / "healed", script(NAN, **CASES[case]), HOLTER_HEAL="safe")  # type: ignore[arg-type]
+    weights, moments, buffers, losses = printed(healed)
+
+    assert (weights, moments, losses) == (wanted[0], wanted[1], wanted[3])
+    assert finite([weights, buffers])
+    assert not finite(wanted[2])
+    every = 4 if "accumulated" in case else 1
+    first, again = healed.kind("intervention")
+    assert (first["act"], first["keeps"], first["step"]) == ("hold-update", "equivalent", -(-27 // every))
+    assert "`input 0` holds NaN in sample 421 of the dataset" in first["text"]
+    assert again["step"] - first["step"] == 60 // every
+    assert healed.slots[-1].step == 120 // every
+
+
+def test_a_gradient_that_is_infinite_under_a_finite_loss_does_not_reach_the_weights(tmp_path: Path) -> None:
+    """In the last layer, where neither the loss nor the first layers show it: held back, or undone at the next step."""
+    fault = "model[4].bias.register_hook(lambda g: g * (float('inf') if step == 50 else 1)) if step == 1 else None"
+    healed = run(tmp_path, script(fault=fault), HOLTER_HEAL="safe")
+
+    assert finite(printed(healed))
+    assert acts(healed) in (["hold-update"], ["go-back"])
+    assert healed.kind("intervention")[0]["step"] in (50, 51)
+
+
+def test_weights_that_are_no_numbers_go_back_to_the_last_good_state(tmp_path: Path) -> None:
+    """Something outside the optimizer spoils them: the state of some steps before is put back, moments and all."""
+    fault = "model[0].weight.data[0, 0] = float('nan') if step == 90 else model[0].weight.data[0, 0]"
+    fault += "; import time; time.sleep(0.004)"  # good states are kept by the time that has passed
+    healed = run(tmp_path, script(fault=fault), HOLTER_HEAL="safe")
+    weights, moments, buffers, losses = printed(healed)
+
+    assert finite([weights, moments, buffers, losses])
+    (told,) = healed.kind("intervention")
+    assert (told["act"], told["keeps"]) == ("go-back", "equivalent")
+    assert "the weights are no numbers at step 91: back to the state of step" in told["text"]
+    assert losses[-1] < 1.5
+
+
+def test_what_comes_again_after_going_back_is_let_go_with_its_cause(tmp_path: Path) -> None:
+    """It does not loop: the run ends as it would have, and the line that makes no numbers is named."""
+    fault = "loss = loss * torch.log(loss.detach() * 0 - 1) if step > 60 else loss"
+    healed = run(tmp_path, script(fault=fault), HOLTER_HEAL="safe")
+    weights, *_ = printed(healed)
+
+    assert not finite(weights)
+    assert set(acts(healed)) == {"hold-update", "go-back"}
+    assert acts(healed).count("go-back") == 1
+    (told,) = healed.kind("declined")
+    assert "the last 3 updates were no numbers again" in told["because"]
+
+
+def test_data_that_is_bad_everywhere_is_let_go(tmp_path: Path) -> None:
+    """A training of which most is left out would only look like one."""
+    healed = run(tmp_path, script("x[160:, 3] = float('nan')"), HOLTER_HEAL="safe")
+
+    (told,) = healed.kind("declined")
+    assert "updates were no numbers: `input 0` holds NaN in feature 3 of every sample" in told["because"]
+    assert told["step"] == 43
+    assert len(healed.kind("intervention")) < 10
+
+
+AMP = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+scaler = torch.amp.GradScaler("cpu")
+x, y = torch.randn(64, 8), torch.randn(64, 1)
+for step in range(200):
+    times = 1e6 if STEPS else 1.0
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = ((model(x) - y.half()) * times).pow(2).mean() / times / times
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+print(loss.item(), scaler.get_scale(), [p.sum().item() for p in model.parameters()])
+"""
+
+
+def test_a_loss_scaler_that_skips_a_step_now_and_then_is_left_alone(tmp_path: Path) -> None:
+    """It judges the gradients itself; the run is the same to the last bit."""
+    text = AMP.replace("STEPS", "step % 60 == 30")
+    plain = run(tmp_path / "plain", text, guest=False)
+    healed = run(tmp_path / "healed", text, HOLTER_HEAL="all")
+
+    assert (healed.out, healed.code) == (plain.out, 0)
+    assert healed.kind("intervention") == healed.kind("declined") == []
+
+
+@pytest.mark.parametrize("heal", ["safe", "all"])
+def test_a_loss_scale_that_collapses_is_declined_or_replaced_by_bfloat16(tmp_path: Path, heal: str) -> None:
+    """`safe` names the cure and lets the run be; `all` goes on in bfloat16."""
+    healed = run(tmp_path, AMP.replace("STEPS", "step > 80"), HOLTER_HEAL=heal)
+
+    assert healed.code == 0
+    if heal == "safe":
+        (told,) = healed.kind("declined")
+        assert "train in bfloat16, or let --heal=all do so" in told["because"]
+        assert healed.out.startswith("inf")
+    else:
+        (told,) = healed.kind("intervention")
+        assert (told["act"], told["keeps"]) == ("bfloat16", "changed")
+        assert 0.0 < float(healed.out.split()[0]) < 1.0
+
+
+def test_elements_at_the_edge_of_a_function_are_left_out_and_the_rest_is_learnt(tmp_path: Path) -> None:
+    """A cross entropy written by hand meets the logarithm of zero: as good as the stable one in the end."""
+    text = (PATIENTS / "torch_ordinal_pain.py").read_text().replace("range(1, 121)", "range(1, 25)")
+    wanted = text.replace("loss = -(", "loss = nn.functional.binary_cross_entropy_with_logits(model(x), target) #")
+    stable = run(tmp_path / "stable", wanted, guest=False)
+    healed = run(tmp_path / "healed", text, HOLTER_HEAL="safe")
+
+    exact = [float(done.out.split()[-1]) for done in (stable, healed)]
+    assert exact[1] > exact[0] - 0.03 > 0.8
+    assert set(acts(healed)) == {"mask-gradient"}
+    assert "`log` at line 20 makes no number" in healed.kind("intervention")[0]["text"]
+    assert len(acts(healed)) < 20
+
+
+def test_the_step_of_a_closure_is_judged_inside_it(tmp_path: Path) -> None:
+    """Lightning hands forward and backward to the optimizer's own step."""
+    text = """
+import torch
+from torch import nn
+torch.manual_seed(1)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for step in range(60):
+    x = torch.randn(16, 4)
+    if step == 30:
+        x[5] = float("inf")
+    def closure():
+        optimizer.zero_grad()
+        loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean()
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+print([p.isfinite().all().item() for p in model.parameters()], optimizer.state[model.bias]["step"].item())
+"""
+    healed = run(tmp_path, text, HOLTER_HEAL="safe")
+
+    assert healed.out.strip() == "[True, True] 59.0"
+    assert acts(healed) == ["hold-update"]
+
+
+@pytest.mark.parametrize("heal", ["--heal", "--heal=all"])
+def test_a_rate_that_is_too_high_from_end_to_end(tmp_path: Path, heal: str) -> None:
+    """`--heal` may not change it and says so; `--heal=all` halves it, and the run learns what it was to learn."""
+    case = Case(tmp_path, (PATIENTS / "torch_house_prices.py").read_text())
+    case.start(options=[heal]).finish()
+    verdict = case.verdict()
+
+    last = float(case.out.split()[-1])
+    acts = [(one["act"], one["done"], one["keeps"]) for one in verdict["interventions"]]
+    if heal == "--heal":
+        assert acts == [("hold-update", False, None)]
+        assert "lower the learning rate of 0.031, or let --heal=all do so" in case.err
+        assert math.isnan(last)
+        assert verdict["findings"][0]["cause"] == "nan.learning-rate"
+    else:
+        assert acts == [("lower-rate", True, "changed")]
+        assert last < 0.02
+        assert verdict["healthy"]
+        assert "0.5 times the learning rate" in case.err
+
+
+# --- the parts ------------------------------------------------------------------------------------------------------
+
+
+def trained(make: Any, steps: int = 3) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+    optimizer = make(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        _step(model, optimizer)
+    return model, optimizer
+
+
+def _step(model: Any, optimizer: Any) -> None:
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+
+
+def everything(model: Any, optimizer: Any) -> list[Any]:
+    state = optimizer.state_dict()["state"]
+    return [t.clone() for t in model.state_dict().values()] + [
+        torch.as_tensor(value).clone() for part in state.values() for value in part.values() if value is not None
+    ]
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "NAdam"])
+def test_a_state_that_is_put_back_is_the_one_that_was_kept(name: str) -> None:
+    """Weights, statistics and moments, into the very tensors that the user refers to."""
+    model, optimizer = trained(getattr(torch.optim, name))
+    places = [p.data_ptr() for p in model.parameters()]
+    wanted, snapshot = everything(model, optimizer), Snapshot(torch)
+    snapshot.take(State(torch, [optimizer], [model], []), 3)
+    for _ in range(4):
+        _step(model, optimizer)
+    state = State(torch, [optimizer], [model], [])
+    assert snapshot.is_of(state)
+    snapshot.put_back(state)
+
+    found = everything(model, optimizer)
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert places == [p.data_ptr() for p in model.parameters()]
+
+
+def test_moments_that_were_begun_since_are_begun_again() -> None:
+    """A state kept before the first step has none."""
+    model, optimizer = trained(torch.optim.Adam, steps=0)
+    snapshot = Snapshot(torch)
+    snapshot.take(State(torch, [optimizer], [model], []), 1)
+    _step(model, optimizer)
+    snapshot.put_back(State(torch, [optimizer], [model], []))
+
+    assert len(optimizer.state) == 0
+
+
+def test_another_model_at_the_same_address_is_not_taken_for_this_one() -> None:
+    """A loop over folds makes its models anew."""
+    model, optimizer = trained(torch.optim.Adam)
+    snapshot = Snapshot(torch)
+    snapshot.take(State(torch, [optimizer], [model], []), 3)
+    other = torch.optim.Adam(model.parameters())
+
+    assert not snapshot.is_of(State(torch, [other], [model], []))
+
+
+def test_an_optimizer_with_a_state_of_unknown_kinds_is_declined() -> None:
+    """LBFGS keeps lists of its past directions."""
+    model, optimizer = trained(torch.optim.SGD)
+    optimizer.state[model[0].weight]["past"] = [torch.zeros(3)]
+
+    with pytest.raises(CantCopy, match="keeps a list"):
+        State(torch, [optimizer], [model], [])
+
+
+@pytest.mark.parametrize(
+    ("losses", "away"),
+    [
+        ([1.0, 0.9, 0.8, 0.7] * 4, False),
+        ([1.0, 0.9, 1.1, 1.0, 300.0, 1.2, 1.0, 0.9], False),  # a spike that is over
+        ([2.0, 2.1, 5.0, 30.0, 400.0, 9e4], True),
+        ([-5.0, -6.0, -7.0, -8.0, -9.0], False),
+        ([1.0], False),
+    ],
+)
+def test_a_loss_that_runs_away_is_told_from_one_that_does_not(losses: list[float], away: bool) -> None:
+    """Spikes are over when a loss is back at its level."""
+    assert (ran_away(losses) is not None) is away
