@@ -268,6 +268,26 @@ def test_models_pickle_copy_script_and_compile_as_before(tmp_path: Path) -> None
     assert watched.words[4] == 5
 
 
+@pytest.mark.parametrize("pause", [0.0, 0.025])
+def test_two_optimizers_that_take_turns_count_once(tmp_path: Path, pause: float) -> None:
+    """An iteration of a GAN is one step, however short: the discriminator's is a part of it."""
+    done = run(
+        tmp_path,
+        f"""
+        import time, torch
+        nets = [torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)]
+        optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+        for iteration in range(60):
+            for net, optimizer in zip(nets, optimizers):
+                optimizer.zero_grad(); net(torch.ones(2, 4)).sum().backward(); optimizer.step()
+            time.sleep({pause})
+        """,
+    )
+
+    assert done.words is not None
+    assert done.words[4] == 60
+
+
 def test_workers_are_known_and_have_no_ring(tmp_path: Path) -> None:
     """DataLoader workers say that they are workers, and only the trainer has steps."""
     done = run(

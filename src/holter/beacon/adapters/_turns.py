@@ -11,20 +11,20 @@ class Turns:
     def __init__(self):
         self.main_id = None
         self._main = None
-        self._others = 0
+        self.others = 0  # steps that others have taken since the last one that counted
 
     def counts(self, thing):
         """For how many steps this one counts; a newcomer that took over counts for what it had done before, too."""
         if id(thing) == self.main_id:
-            self._others = 0
+            self.others = 0
             return 1
         n = 1
         if self.main_id is not None:
-            self._others += 1
-            if self._others <= _TURNS:
+            self.others += 1
+            if self.others <= _TURNS:
                 return 0
-            n = self._others
-        self._others = 0
+            n = self.others
+        self.others = 0
         self.main_id = id(thing)
         try:
             self._main = weakref.ref(thing, self._died)

@@ -316,11 +316,14 @@ class _Adapter:
             if is_compiling():
                 return
             if beat.skims > 1 and id(optimizer) == turns.main_id:
+                turns.others = 0
                 beat.skip()
                 return
             try:
                 n = 1
-                if id(optimizer) != turns.main_id:
+                if id(optimizer) == turns.main_id:
+                    turns.others = 0
+                else:
                     n = turns.counts(optimizer)
                     if not n:
                         return
