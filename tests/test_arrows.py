@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "beacon": {"record.ring_format"},
     "recorder": BOTTOM | {"probes", "record", "__init__"},
     "diagnosis": BOTTOM,
+    "remedies": BOTTOM | {"record"},
     "views": BOTTOM,
 }
 # The package's own face, its entry points, and the script of the demo: these may import everything.

@@ -40,6 +40,8 @@ def install(guest, keras):
         adapter.patch_births,
         adapter.patch_calls,
         adapter.patch_saves,
+        adapter.arm,
+        adapter.arm_backup,
     )
     return None
 
@@ -72,6 +74,18 @@ class _Adapter:
                 raise
 
         owner.fit = fit
+
+    def arm(self):
+        if self.guest.heal and self.keras.backend.backend() == "tensorflow":
+            from ..reflexes.split_keras import Split
+
+            Split(self.guest, self.loop, self.keras, sys.modules["tensorflow"]).patch()
+
+    def arm_backup(self):
+        if self.guest.heal:
+            from ..reflexes import resume_keras
+
+            resume_keras.arm(self.guest, self.keras, _patch.owner_of(self.keras.Model, "fit"))
 
     # --- one batch by hand --------------------------------------------------------------------------------
 

@@ -1,0 +1,98 @@
+"""Whether a batch will fit, told before its first step: on the CPU TensorFlow dies of memory without an error.
+
+The sizes of the layers' outputs say when there is no need to look closer. Otherwise two small parts of the batch are
+run, nothing of them is kept, and what the larger took more than the smaller tells what the whole batch would take.
+"""
+
+import sys
+
+from ._parts_keras import Parts
+
+_CALM = 0.4  # of the room: an estimate below this needs no try
+_SPARE = 0.9
+_MARGIN = 1.25  # seen: a whole batch took up to 1.3 times what its parts told
+_TARGET = 0.7  # of the room, for a part
+_FLOAT = 4
+_HELD_TWICE = 2  # an output for the backward pass, and its gradient
+_INPUTS = 30  # times the batch's own size, for a model whose outputs are not known
+_LARGER = 1.1
+
+
+class TryOut:
+    """Asked with each batch that is larger than all before."""
+
+    def __init__(self, care):
+        self.care, self.tf = care, care.tf
+        self.most, self.shape = 0, None
+        self.off = not sys.platform.startswith("linux")
+        self.words = ""
+
+    def wants(self, data):
+        """Tell whether this batch has another shape than the one before: cheap enough for every step."""
+        if self.off:
+            return False
+        shape = getattr(self.tf.nest.flatten(data)[0], "shape", None)
+        before, self.shape = self.shape, shape
+        return shape != before
+
+    def rows_for(self, pieces):
+        """How many samples a part of this batch may have; 0 where it fits as it is."""
+        elements = sum(leaf.shape.num_elements() or 0 for leaf in pieces.leaves if hasattr(leaf, "shape"))
+        if elements <= _LARGER * self.most:
+            return 0
+        self.most = elements
+        if any(device.device_type != "CPU" for device in self.tf.config.list_logical_devices()):
+            self.off = True  # there it is caught
+            return 0
+        from . import _host_room as room
+
+        left = room.left()
+        need = self._estimate(pieces, elements)
+        if left is None or pieces.size < 4 or need < _CALM * left:
+            return 0
+        few = max(2, min(pieces.size // 4, int(pieces.size * 0.15 * left / need)))
+        return self._measured(room, pieces, few)
+
+    def _estimate(self, pieces, elements):
+        model = self.care.model
+        weights = sum(weight.shape.num_elements() for weight in (w.value for w in model.trainable_weights))
+        each = 0
+        for layer in model._flatten_layers(include_self=False, recursive=False):
+            try:
+                shapes = [output.shape for output in self.tf.nest.flatten(layer.output)]
+            except (AttributeError, ValueError):
+                return _FLOAT * (_INPUTS * elements + 2 * weights)
+            for shape in shapes:
+                size = 1
+                for n in shape[1:]:
+                    size *= n or 1
+                each += size
+        return _FLOAT * (_HELD_TWICE * each * pieces.size + 2 * weights)
+
+    def _measured(self, room, pieces, few):
+        care, tf = self.care, self.tf
+        parts = Parts(care, pieces)
+        before = [tf.identity(variable.value) for variable in parts.changing]
+        cuts = [pieces.cut(0, rows) for rows in (few // 2, few)]
+        if hasattr(parts.part, "get_concrete_function"):
+            for cut in cuts:
+                parts.part.get_concrete_function(*cut)  # so that tracing is not counted
+        # Some allocators keep what they once had: the second is counted from where the first began.
+        base, took = room.held(), []
+        if base is None:
+            self.off = True
+            return 0
+        for cut in cuts:
+            parts.part(*cut)
+            took.append(max(0, room.highest() - base))
+        parts.forget(before)
+        room.trim()
+        each = _MARGIN * max((took[1] - took[0]) / (few - few // 2), 0.5 * took[1] / few)
+        once = max(0.0, took[1] - each * few)
+        need, left = once + each * pieces.size, room.left()
+        if need < _SPARE * left:
+            return 0
+        self.words = "would take %.2g GB where %.2g GB are left" % (need / 1e9, max(left, 0) / 1e9)
+        rows = max(1, min(pieces.size // 2, int((_TARGET * left - once) / max(each, 1.0))))
+        care.parts = parts
+        return -(-pieces.size // -(-pieces.size // rows))
