@@ -277,3 +277,34 @@ def test_what_a_keras_callback_keeps_is_found(tmp_path: Path) -> None:
     assert found.kind("guest-error") == []
     assert (row["variable"], row["owner"], row["kind"]) == ("predictions", "Keep", "array")
     assert row["length"] > row["length_before"] > 0
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "fed_back",
+    ["h = cell(torch.ones(64, 64), h).tanh() * 0.9 + h * 0.1", "h = h + big(torch.ones(64, 64)).tanh().mean()"],
+)
+def test_a_chain_that_is_already_long_is_still_seen_to_grow(tmp_path: Path, fed_back: str) -> None:
+    """The first census may come when the graph is longer than it looks: then the next ones look further."""
+    done = run(
+        tmp_path,
+        f"""
+        import time, torch
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        mix = torch.nn.Linear(64, 64)
+        big = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(30)])
+        def cell(x, h): return mix(x) + h
+        h = torch.zeros(64, 64)
+        began = time.monotonic()
+        while time.monotonic() - began < 6:
+            for _ in range(4):
+                {fed_back}
+            optimizer.zero_grad(); model(torch.ones(2, 4)).sum().backward(); optimizer.step()
+        """,
+    )
+    seen = [(row["nodes"], row.get("nodes_before")) for event in done.kind("held") for row in event["list"]
+            if row["name"] == "h" and row.get("graph")]  # fmt: skip
+
+    assert done.kind("guest-error") == []
+    assert any(before and nodes > 1.2 * before for nodes, before in seen), seen

@@ -210,6 +210,18 @@ def test_what_the_trainer_held_from_the_start_is_no_growth_of_its_workers():
     assert told(record).cause == "leak.worker-copy"
 
 
+def test_a_little_that_a_worker_holds_does_not_hide_what_it_copies():
+    """A model of some megabytes is most of what the worker's size grew by, and nothing beside the pages it copied."""
+    record = copying(resident=0)
+    model = {"name": "model._modules", "variable": "_modules", "scope": "attribute", "owner": "Net", "file": FILE}
+    model |= {"type": "dict", "kind": "tensor", "element": "Linear", "length": 2, "bytes": 1.3 * MB}
+    for event in record.events_of("held"):
+        event["rss"] += 1.6 * MB
+        event["list"].append(model)
+
+    assert told(record).cause == "leak.worker-copy"
+
+
 def test_workers_that_grow_themselves_copy_nothing():
     """Where the workers' size grows as well, they hold more: no copy is told."""
     assert told(copying(resident=58 * MB)).cause != "leak.worker-copy"

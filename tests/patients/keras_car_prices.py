@@ -12,7 +12,6 @@ extras = rng.integers(0, 10, n)
 power = rng.uniform(50, 300, n)
 price = 30_000 - 60 * mileage - 900 * age + 300 * extras + 40 * power + rng.normal(0, 500, n)
 features = np.stack([mileage, age, extras, power], axis=1).astype("float32")
-features = (features - features.mean(0)) / features.std(0)
 price = (price.astype("float32") / 1000)[:, None]
 
 model = keras.Sequential(

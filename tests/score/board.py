@@ -128,7 +128,7 @@ def as_page(scores: Sequence[Score], today: date) -> str:
         f"Run on {today.day} {today:%B %Y} on {machine}: {len(done)} of {len(find())} patients,"
         f" {len(scores) - len(done)} skipped. The verdict took {middle} in the middle.",
         "A line is right within two lines of the true one. A forecast is right when it was said before half of the"
-        " steps were done and the end came within 20 % of the run's length of what it said. A false alarm is a finding"
+        " steps were done and named the last step within 20 %. A false alarm is a finding"
         " above `hypothesis`, or a forecast, on a healthy run.",
         _markdown(TOTALS, totals(scores)),
         "## Each patient",

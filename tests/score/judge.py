@@ -111,7 +111,10 @@ def _look_back(score: Score, record: Record) -> None:
     when = next(
         (float(first[key]) for key in ("when", "at", "expected") if isinstance(first.get(key), int | float)), None
     )
-    if when is not None and score.run_s:
+    step = first.get("step")
+    if isinstance(step, int) and steps_all:
+        score.forecast_error = abs(step - steps_all) / steps_all  # how long the kernel hesitates is not foretold
+    elif when is not None and score.run_s:
         score.forecast_error = abs(when - ended) / score.run_s
     if score.patient.grows:
         early = score.foretold_at is None or score.foretold_at <= 0.5

@@ -23,6 +23,7 @@ _SURE = 0.6
 _PER_STEP = 0.015  # seconds of waiting in each step
 _PER_SAMPLE = 0.0004  # several times what putting a sample into a batch takes: then short waits count, too
 _SHORTEST = 0.003
+_PER_BATCH = 0.005  # where whole batches are made, not samples
 _COLLATE = 60e-6  # seconds per sample: what putting a batch together takes, whatever the data are
 _LOST = 4.0  # seconds
 _STARVED = 0.6  # of the looks at a pipeline found it empty
@@ -30,7 +31,7 @@ _GPU_AT_WORK = 0.7
 _LATE, _STILL = 3.0, 0.3  # seconds of the later part, and the share of it that still waits
 _LOOKS = 8
 _SKIMMED = 0.020  # seconds: of shorter steps only some are timed by phase
-_ALWAYS = 0.85  # of the time a pipeline works: it is what sets the pace
+_ALWAYS = 0.6  # of the time a pipeline works: it may be what sets the pace
 _HALF = 0.5
 _READ = 2e7  # bytes per second from disk that are worth a word
 _READS = re.compile(r"\bopen\(|imread\(|\bread\w*\(|\bload\w*\(|fromfile\(|memmap\(|\bh5py\b|pread\(")
@@ -125,6 +126,8 @@ def _worth(found: DataWait, got: float) -> bool:
         return False
     # What computes takes longer where other programs take the CPU: that is not the loader's own doing.
     per_step = found.per_step * (got if found.kind in ("", "busy") else 1.0)
+    if not (found.source == "loader" and found.loader):
+        return per_step >= _PER_BATCH  # nobody puts samples together here
     per_sample = per_step / max(anatomy.batch or 1, 1)
     if anatomy.batch and per_sample < _COLLATE and found.kind in ("", "busy"):
         return False

@@ -160,8 +160,14 @@ def holder_of(event: dict[str, Any], row: dict[str, Any]) -> Holder | None:
 
 
 def _grew(event: dict[str, Any], on_device: bool) -> float:
-    names = ("allocated", "allocated_before") if on_device else ("rss", "rss_before")
-    now, then = (number(event, name) for name in names)
+    if on_device:
+        return _rise(event, "allocated")
+    # What a forked worker copies was in its size from the start: its own pages tell how much it has grown.
+    return max(_rise(event, "rss"), _rise(event, "private"))
+
+
+def _rise(event: dict[str, Any], name: str) -> float:
+    now, then = number(event, name), number(event, f"{name}_before")
     return now - then if now is not None and then is not None else 0.0
 
 

@@ -66,9 +66,11 @@ def leak_cause(record: RecordLike, ending: Ending) -> LeakCause | None:
         return _of_births(found, births, holder, leak)
     if holder is not None and not leak.ended_run and _ends(record, holder, leak):
         return None
+    pages = copied_pages(record, leak)
+    if pages is not None and holder is not None and holder.length_before is None:
+        holder = None  # seen once, it may have been there all along; the pages were seen to grow
     if holder is not None and (holder.share >= SOME or holder.graph_grew or _graph_list(holder)):
         return _of_holder(record, found, holder, ending.kind == "completed")
-    pages = copied_pages(record, leak)
     if pages is not None:
         return replace(found, cause="leak.worker-copy", pages=pages, grade=_graded(leak, pages.share))
     cache = library_cache(record, leak)

@@ -11,7 +11,7 @@ from collections import deque
 from ._patch import drop_own_frame
 
 _REACH = 500  # nodes of the graph behind one variable
-_SPINE = 4000  # and of the chain along its first or last edges
+_SPINE, _LONGEST_SPINE = 4000, 64000  # and of the chain along its first or last edges
 _VARIABLES = 12  # with a graph, in one census
 _NODE_BYTES = 500
 _PARAMETERS = 400
@@ -26,10 +26,13 @@ class TorchKinds:
         self.tensor = torch.Tensor
         self.module = torch.nn.Module
         self.optimizer = torch.optim.Optimizer
+        self.spine, self.cut_short = _SPINE, False
         self.saved_names = {}  # names of the attributes with saved tensors, by the name of a node's type
 
     def quiet(self):
         """Makes attributes of tensor subclasses plain attributes, for the time of a census."""
+        if self.cut_short:  # a chain was longer than the last census went: go further, to see whether it grows
+            self.spine, self.cut_short = min(2 * self.spine, _LONGEST_SPINE), False
         return self.torch._C.DisableTorchFunction()
 
     def weigh(self, load, thing, _cls, nodes):
@@ -133,24 +136,25 @@ class TorchKinds:
             walk.note_array(tensor, spot, estimate, tensor.numel(), address, nodes)
 
     def _reach(self, node):
-        """How far a graph goes: nodes in reach, or the length of the chain along first or last edges if longer."""
+        """How far a graph goes: nodes in reach, and where there are many the chain along first or last edges, too."""
         queue, seen = deque((node,)), {node}
         while queue and len(seen) < _REACH:
             for following, _ in queue.popleft().next_functions:
                 if following is not None and following not in seen:
                     seen.add(following)
                     queue.append(following)
-        reached = len(seen)
-        if reached < _REACH:
-            return reached
+        if len(seen) < _REACH:
+            return len(seen)
+        longest = 0
         for end in (0, -1):
             length, here = 0, node
-            while here is not None and length < _SPINE:
+            while here is not None and length < self.spine:
                 length += 1
                 edges = [following for following, _ in here.next_functions if following is not None]
                 here = edges[end] if edges else None
-            reached = max(reached, length)
-        return reached
+            longest = max(longest, length)
+        self.cut_short = self.cut_short or longest >= self.spine
+        return _REACH + longest
 
     def _module(self, walk, module, spot, depth):
         """Hooks of the parts of a model: what they hold on to hangs on no variable."""
