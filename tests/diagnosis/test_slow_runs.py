@@ -72,6 +72,29 @@ def test_short_waits_count_where_each_sample_takes_long(per_step, told):
     assert causes(verdict(record.exit(45, code=0))) == (["input-bound.slow-transform"] if told else [])
 
 
+def test_a_loop_over_a_dataset_of_tensorflow_s_is_told_as_one():
+    """It has no loader and no workers to speak of; whole batches are made, however many samples are in them."""
+    record = slow_run(data=0.55, per_step=0.02, batch=96)
+    record.events = [event for event in record.events if event["k"] != "adapter"]
+    record.event("adapter", 1, pid=TRAINER, framework="tensorflow", version="2.21", state="on")
+
+    found = first(record)
+    assert found.family == "input-bound"
+    assert "the tf.data pipeline" in found.claim
+    assert "DataLoader" not in "".join(cure.how for cure in found.cures)
+
+
+def test_threads_that_come_and_go_count_as_cpu_that_was_had():
+    """A pipeline with new threads in every epoch: the kernel's account of its process has what they used."""
+    record = slow_run(data=0.1)
+    for second in range(5, 40):
+        seen = {"list": [], "cpu": 0.3, "wait": 0.5, "wanting": 5, "wall": 1.0}
+        rows = [{"pid": TRAINER, "name": "python", "rss": 1e9, "cpu_s": 1.2 * second, "state": "R"}]
+        record.sample(second + 0.1, threads=seen, processes={"rss": 1e9, "cpu_s": 1.2 * second, "list": rows})
+
+    assert causes(verdict(record.exit(45, code=0))) == []
+
+
 def test_blocked_reads_without_workers_want_someone_who_works_ahead():
     record = loader(slow_run(data=0.9))
     sleep = DATASET | {"code": "time.sleep(0.02)"}

@@ -54,7 +54,9 @@ def cpu_share_of(record: RecordLike) -> CpuShare | None:
         wanting.append(number(reading, "wanting") or 0.0)
     if not wanting:
         return None
-    return CpuShare(cores_of(record), had / seconds, waited / seconds, seconds, median(wanting))
+    # Threads that begin and end between two readings are in neither; what their processes used is known.
+    used = (rise_of(record, "processes", "cpu_s", anatomy) or 0.0) / max(anatomy.end - anatomy.begin, 1e-9)
+    return CpuShare(cores_of(record), max(had / seconds, used), waited / seconds, seconds, median(wanting))
 
 
 def cpu_of(record: RecordLike, pid: int, anatomy: Anatomy) -> float | None:

@@ -80,7 +80,7 @@ def data_wait_of(record: RecordLike) -> DataWait | None:
     looks = looks_of(record, anatomy.pid)
     given = _input(record, anatomy.pid)
     loader = _loader(record, anatomy.pid)
-    source, measured = text(given, "kind") or "loader", True
+    source, measured = text(given, "kind") or _usual_source(record, loader), True
     seconds = anatomy.of("data")
     fed = _fed_seconds(record, anatomy, given)
     if fed is not None and fed > seconds:
@@ -175,7 +175,7 @@ def _settings(source: str, given: dict[str, Any], loader: dict[str, Any]) -> lis
     if source == "pydataset":
         several = "processes" if flag(given, "use_multiprocessing") else "threads"
         return [Evidence("input", f"PyDataset {text(given, 'name')} with {whole(given, 'workers') or 1} {several}")]
-    if source == "tf.data":
+    if source == "tf.data" and given:
         ahead = "ends in prefetch" if flag(given, "prefetch") else "without prefetch at its end"
         return [Evidence("input", f"a tf.data pipeline {ahead}")]
     return [Evidence("input", f"a Python {source}")] if source == "generator" else []
@@ -185,6 +185,12 @@ def _input(record: RecordLike, pid: int) -> dict[str, Any]:
     """Give what the last `fit` was fed with."""
     told = [event for event in record.events_of("input") if whole(event, "pid") == pid]
     return told[-1] if told else {}
+
+
+def _usual_source(record: RecordLike, loader: dict[str, Any]) -> str:
+    """Say what a loop of the user's own draws from: PyTorch's loaders, or a dataset of TensorFlow's."""
+    frameworks = {text(event, "framework") for event in record.events_of("adapter") if text(event, "state") == "on"}
+    return "tf.data" if not loader and "tensorflow" in frameworks and "torch" not in frameworks else "loader"
 
 
 def _loader(record: RecordLike, pid: int) -> dict[str, Any]:
