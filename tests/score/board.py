@@ -117,14 +117,16 @@ def as_page(scores: Sequence[Score], today: date) -> str:
     """The scoreboard as Markdown."""
     done = [score for score in scores if not score.skipped]
     verdicts = [score.verdict_s for score in done if score.verdict_s is not None]
-    machine = f"{platform.system()} on {platform.machine()}, CPU only, Python {platform.python_version()}"
+    on_gpu = ", those for a GPU on one" if any(score.patient.gpu for score in done) else ", CPU only"
+    machine = f"{platform.system()} on {platform.machine()}{on_gpu}, Python {platform.python_version()}"
     middle = f"{statistics.median(verdicts):.1f} s" if verdicts else "not known"
     parts = [
         "# The scoreboard",
         "Made by `make score WRITE=1`; do not edit. Each patient is a small training script under `tests/patients/`,"
         " sick or healthy, with the truth in a file beside it. It is run under `holter run` within real limits (memory,"
         " swap, disk, processes), and what `holter why` says is compared with the truth. Those marked *aside* were set"
-        " apart before any of them was run under Holter, and no rule was made with them in view.",
+        " apart before any of them was run under Holter. What they scored the first time, before what they showed was"
+        " mended, stands in [benchmarks](benchmarks.md).",
         f"Run on {today.day} {today:%B %Y} on {machine}: {len(done)} of {len(find())} patients,"
         f" {len(scores) - len(done)} skipped. The verdict took {middle} in the middle.",
         "A line is right within two lines of the true one. A forecast is right when it was said before half of the"
