@@ -197,7 +197,7 @@ def test_growth_that_stops_is_taken_back():
     assert "levelled off at 80" in run.texts[1]
 
 
-def in_one_epoch(scope, lines):
+def in_one_epoch(scope, lines, kind="list"):
     """Follow the first epoch of a leak that is found in a variable; its end comes in the second."""
     foresight, said = Foresight(lambda _path: lines), []
     begin = [{"k": "epoch", "pid": TRAINER, "epoch": 1, "step": 0}]
@@ -208,7 +208,7 @@ def in_one_epoch(scope, lines):
         sample["cgroup"] = {"usage": 0.3 * GB + 1 * MB * step, "file": 0, "limit": 1 * GB}
         sample["guests"] = [{"pid": TRAINER, "step": step}]
         event = census(step, 1 * MB * step)
-        event["list"][0] |= {"scope": scope, "name": "kept", "owner": ""}
+        event["list"][0] |= {"scope": scope, "name": "kept", "owner": "", "type": kind}
         said += foresight.observe(sample, [], begin if not tenth else [event] if tenth % 10 == 5 else [])
     return said
 
@@ -231,6 +231,13 @@ def test_what_outlives_an_epoch_is_told_in_the_first():
 def test_what_goes_with_its_epoch_is_not_told(scope, lines):
     """The outputs of an epoch are let go at its end."""
     assert in_one_epoch(scope, lines) == []
+
+
+def test_a_cache_may_be_full_when_each_sample_has_come_by():
+    """A dictionary at the top of the script is as likely one as not: the end of the epoch is waited for."""
+    lines = ["kept = {}", "def load(i):", "    kept[i] = read(i)"]
+
+    assert in_one_epoch("global", lines, "dict") == []
 
 
 def census(step, grown, bound=None, variable="kept"):

@@ -141,6 +141,15 @@ def test_eagain_of_a_socket_is_no_want_of_processes():
     assert causes(verdict(record)) == ["user-error"]
 
 
+@pytest.mark.parametrize(("free", "told"), [(100_000, "disk-full"), (50 * GB, "user-error")])
+def test_what_was_free_when_a_checkpoint_failed_decides(free, told):
+    """A file that broke off says nothing of why; the file system it was on does."""
+    message = "[enforce fail at inline_container.cc:672] . unexpected pos 768 vs 662"
+    record = ordinary_run().event("save-failed", 59, pid=TRAINER, path="/data/run", free=free, total=100 * GB)
+
+    assert causes(verdict(exception(record, 59, "RuntimeError", message).exit(60, 1)))[0] == told
+
+
 def test_closed_terminal():
     """SIGHUP is the closed terminal, and nothing else is said."""
     assert causes(verdict(ordinary_run().exit(60, 129, "SIGHUP"))) == ["external.hangup"]

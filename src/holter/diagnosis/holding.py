@@ -14,7 +14,8 @@ Source = Callable[[str], Sequence[str]]
 
 _MOST = 0.5  # of the growth of its process: what explains that much speaks for it
 _REMEMBERED = 64  # processes
-_LASTS = ("global", "attribute", "class", "closure", "default", "cache")  # a local variable goes with its function
+_LASTS = ("global", "attribute", "class", "closure", "default")  # a local variable goes with its function
+_KEYED = ("dict", "defaultdict", "OrderedDict", "Counter", "set", "lru_cache")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ class Holding:
             if len(self._held) >= _REMEMBERED and pid not in self._held:
                 self._held.pop(next(iter(self._held)))
             tamed, anew = self._by_script(top)
-            lasting = self._outlived_an_epoch(pid, top) or (text(top, "scope") in _LASTS and not anew)
+            # What is looked up by a key may be a cache, which is full when each key has come by once.
+            heap = text(top, "scope") in _LASTS and text(top, "type") not in _KEYED and not anew
+            lasting = self._outlived_an_epoch(pid, top) or heap
             share = min(1.0, _growth(top) / grown)
             self._held[pid] = _Held(_growth(top), share, _to_come(top), tamed, lasting)
 

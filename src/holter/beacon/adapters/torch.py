@@ -17,7 +17,7 @@ from math import nan
 from time import monotonic
 
 from ...record import ring_format as f
-from . import _torch_device, _torch_holdings, _torch_plan
+from . import _save_failed, _torch_device, _torch_holdings, _torch_plan
 from ._anatomy import anatomy_of
 from ._patch import drop_own_frame, timed
 from ._step_errors import StepErrors
@@ -399,6 +399,18 @@ class _Adapter:
         module_class.train = train
 
     def _patch_save(self):
+        inner, guest = self.torch.save, self.guest
+
+        @functools.wraps(inner)
+        def save(*args, **kwargs):
+            try:
+                return inner(*args, **kwargs)
+            except Exception as error:
+                drop_own_frame(error)
+                guest.guard(_save_failed.tell)(guest, args[1] if len(args) > 1 else kwargs.get("f"))
+                raise
+
+        self.torch.save = save
         timed(self.torch, "save", self.beat, f.CHECKPOINT)
 
     def _patch_scaler(self):

@@ -58,7 +58,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     path = named["path"] if named else ""
     if "/dev/shm" in said + path or "torch_shm" in said or "shared memory" in said:
         return None
-    disk = fullest_disk(record, path)
+    disk = next(iter(record.events_of("save-failed")[-1:]), None) or fullest_disk(record, path)
     free, total = number(disk, "free"), number(disk, "total")
     full = free is not None and (free < _LITTLE or free < 0.01 * (total or 0) or whole(disk, "inodes_free") == 0)
     sure = bool(_SURE.search(said))
