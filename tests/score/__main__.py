@@ -57,7 +57,7 @@ def main(words: list[str] | None = None) -> int:
     if args.json:
         Path(args.json).write_text(json.dumps([asdict(score) for score in scores], indent=1, default=str))
     if args.write:
-        PAGE.write_text(board.as_page(scores, date.today()))
+        PAGE.write_text(board.as_page(scores, date.today(), kept=args.again))
     return 0
 
 

@@ -113,12 +113,13 @@ def bare_row(stay: Stay) -> list[str]:
 BARE = ("patient", "truth", "ended", "as told", "took", "peak", "memory over time, MB")
 
 
-def as_page(scores: Sequence[Score], today: date) -> str:
+def as_page(scores: Sequence[Score], today: date, *, kept: bool = False) -> str:
     """The scoreboard as Markdown."""
     done = [score for score in scores if not score.skipped]
     verdicts = [score.verdict_s for score in done if score.verdict_s is not None]
     on_gpu = ", those for a GPU on one" if any(score.patient.gpu for score in done) else ", CPU only"
     machine = f"{platform.system()} on {platform.machine()}{on_gpu}, Python {platform.python_version()}"
+    how = "Judged, from records of several runs of that day and before, on" if kept else "Run on"
     middle = f"{statistics.median(verdicts):.1f} s" if verdicts else "not known"
     parts = [
         "# The scoreboard",
@@ -127,7 +128,7 @@ def as_page(scores: Sequence[Score], today: date) -> str:
         " swap, disk, processes), and what `holter why` says is compared with the truth. Those marked *aside* were set"
         " apart before any of them was run under Holter. What they scored the first time, before what they showed was"
         " mended, stands in [benchmarks](benchmarks.md).",
-        f"Run on {today.day} {today:%B %Y} on {machine}: {len(done)} of {len(find())} patients,"
+        f"{how} {today.day} {today:%B %Y} on {machine}: {len(done)} of {len(find())} patients,"
         f" {len(scores) - len(done)} skipped. The verdict took {middle} in the middle.",
         "A line is right within two lines of the true one. A forecast is right when it was said before half of the"
         " steps were done and named the last step within 20 %. A false alarm is a finding"
