@@ -108,12 +108,12 @@ def said(done: Run) -> dict[str, Any]:
     return found
 
 
-def is_same(one: Any, other: Any, within: float = 2e-5) -> None:
+def assert_same(one: Any, other: Any, within: float = 2e-5) -> None:
     """Every number of the one is that of the other."""
     if isinstance(one, dict):
         assert one.keys() == other.keys()
         for key in one:
-            is_same(one[key], other[key], within)
+            assert_same(one[key], other[key], within)
     else:
         assert one == pytest.approx(other, rel=within, abs=within)
 
@@ -122,7 +122,7 @@ def is_same(one: Any, other: Any, within: float = 2e-5) -> None:
 def test_weights_and_metrics_are_those_of_whole_batches_with_an_uneven_last_one(
     runs: dict[str, Run], name: str
 ) -> None:
-    is_same(said(runs["split"])[name], said(runs["plain"])[name])
+    assert_same(said(runs["split"])[name], said(runs["plain"])[name])
 
 
 def test_the_split_says_what_it_keeps(runs: dict[str, Run]) -> None:
@@ -162,7 +162,7 @@ told["batch"] = [float(value) for value in model.train_on_batch(x[:9], y[:9])]
 def test_a_real_resource_exhausted_error_loses_no_step(runs: dict[str, Run], tmp_path: Path) -> None:
     tight, wide = run(tmp_path, TIGHT, HOLTER_HEAL="safe"), said(runs["plain"])
 
-    is_same(said(tight), {"weights": wide["weights"], "batch": wide["batch"]})
+    assert_same(said(tight), {"weights": wide["weights"], "batch": wide["batch"]})
     (act,) = tight.kind("intervention")
     assert (act["step"], act["keeps"], act["batch"], act["rows"]) == (1, "exact", 16, 4)
     assert act["text"] == "the batch of 16 did not fit: it is run in 4 parts of up to 4"

@@ -72,14 +72,22 @@ _NEVER_A_SIZE = re.compile(r"(?i)pass|pwd|secret|credential|key")
 
 def mask_text(text: str) -> str:
     """One word of a command line, or a whole line, with what looks like a secret masked."""
+    text = _KEY.sub(rf"\1{MASK}", _without_addresses(text))
+    text = _ASSIGNED.sub(lambda m: m.group(0) if _harmless(m.group(1), m.group(2)) else m.group(1) + MASK, text)
+    return _without_shapes(text)
+
+
+def _without_addresses(text: str) -> str:
+    """What an address or a header carries, masked."""
     text = _URL.sub(rf"\1{MASK}\3", text)
     text = _URL_KEY.sub(rf"\1{MASK}\3", text)
     text = _SIGNED.sub(rf"\1{MASK}", text)
-    text = _BEARER.sub(rf"\1{MASK}", text)
-    text = _KEY.sub(rf"\1{MASK}", text)
-    text = _ASSIGNED.sub(lambda m: m.group(0) if _harmless(m.group(1), m.group(2)) else m.group(1) + MASK, text)
-    text = _SHAPES.sub(MASK, text)
-    return _HEX_KEY.sub(MASK, text)
+    return _BEARER.sub(rf"\1{MASK}", text)
+
+
+def _without_shapes(text: str) -> str:
+    """Keys that are known by their looks, masked."""
+    return _HEX_KEY.sub(MASK, _SHAPES.sub(MASK, text))
 
 
 # The same in a Python source, where a secret is a text in quotes, or a number that is called one.
@@ -93,14 +101,10 @@ _KEY_IN_SOURCE = re.compile(r"(?i)(?<![\w.-])(key\s*=\s*)(\"[^\"\n]{8,}\"|'[^'\n
 
 def mask_source(line: str) -> str:
     """A line of a Python source with its secrets masked; it parses as before, or no line could be told from it."""
-    line = _URL.sub(rf"\1{MASK}\3", line)
-    line = _URL_KEY.sub(rf"\1{MASK}\3", line)
-    line = _SIGNED.sub(rf"\1{MASK}", line)
-    line = _BEARER.sub(rf"\1{MASK}", line)
+    line = _without_addresses(line)
     for pattern in (_KEY_IN_SOURCE, _ASSIGNED_IN_SOURCE):
         line = pattern.sub(_masked_literal, line)
-    line = _SHAPES.sub(MASK, line)
-    return _HEX_KEY.sub(MASK, line)
+    return _without_shapes(line)
 
 
 def _masked_literal(match: re.Match[str]) -> str:

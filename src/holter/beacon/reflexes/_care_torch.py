@@ -37,7 +37,6 @@ class Care:
         self.axis = 0
         self.draws = True  # until a call shows that it draws no random numbers
         self.exact_draws = True
-        self.weighs_labels = False
         self.declined = None
         self.comfortable = 0  # elements of a first input with which there was room to spare
         self.sizes = {}  # shapes without the batch -> how many samples to run at once
@@ -137,19 +136,12 @@ class Care:
 
     # --- sizes --------------------------------------------------------------------------------------------
 
-    def shapes(self, call):
-        """What a call's memory hangs on, but for the number of samples."""
-        return tuple(
-            (*(n for d, n in enumerate(leaf.shape) if d != axis), leaf.dtype)
-            for leaf, axis in zip(call.leaves, call.axes)  # noqa: B905
-        )
-
     def knows(self, call):
-        return self.shapes(call) in self.sizes
+        return call.shapes in self.sizes
 
     def rows_for(self, call):
         """How many samples to run at once: all (-1), so many, or not known (0)."""
-        known = self.sizes.get(self.shapes(call))
+        known = self.sizes.get(call.shapes)
         if known is None and self.split.asked > 1:
             return max(self.fewest, -(-call.size // self.split.asked))
         if known is None or known.rows >= call.size:
@@ -185,7 +177,7 @@ class Care:
 
     def learned(self, call, rows):
         """A batch of this shape went through, in parts of so many samples."""
-        key = self.shapes(call)
+        key = call.shapes
         known = self.sizes.get(key)
         if known is None:
             if len(self.sizes) >= _SHAPES:
@@ -198,7 +190,7 @@ class Care:
 
     def has_room(self, call, cost):
         """After a forward in parts: now and then a larger part is tried, where there is room for it."""
-        key = self.shapes(call)
+        key = call.shapes
         if self.calls.get(key, 0) >= _TRY_LARGER:
             self.calls[key] = 0
             known = self.sizes[key]
@@ -216,9 +208,6 @@ class Care:
         if self.room.used() > _COMFORT * self.room.limit:
             self.comfortable = 0
 
-    def ran_out(self):
-        self.room.ran_out()
-
     # --- what it is -------------------------------------------------------------------------------------------
 
     def kinds(self, call):
@@ -227,7 +216,6 @@ class Care:
         found = self._kinds.get(key)
         if found is None:
             found = self._kinds[key] = self._examine(call)
-            self.weighs_labels = any(isinstance(getattr(kind, "rule", None), tuple) for kind in found)
         return found
 
     def _examine(self, call):

@@ -43,6 +43,11 @@ class Checkpoints:
         found = [line for line in lines if line["fit"] == self.fits and whole(line["path"])]
         return found[-1] if found else None
 
+    def say_goes_on(self, found, because):
+        """Tell that a checkpoint of this run is gone on from."""
+        text = "goes on after step %d, from %s" % (found["step"], os.path.basename(found["path"]))
+        self.say_resumed(found["step"], found["step"], text, because)
+
     def say_resumed(self, step, passed, text, because):
         """Tell from where this process goes on, and how many steps it passes over by that."""
         self.guest.say(

@@ -7,9 +7,9 @@ it has been: one that runs away would otherwise be copied on its way up.
 from time import monotonic_ns
 
 from ._host_free import allowance
+from ._level import Level
 
 _SHARE = 250
-_LEVEL = 16
 _NEVER = 1 << 62
 
 
@@ -22,7 +22,7 @@ class GoodStates:
         self.kept = []
         self.next_at = 0  # on the heartbeat's clock
         self.declined = "none has been kept yet"
-        self.first = self.lowest = None
+        self.level = Level()
 
     def keep(self, step, losses):
         """Copy the present state, where it is good and there is room."""
@@ -33,7 +33,7 @@ class GoodStates:
             self.next_at = _NEVER
             self.declined = "its copy of %d MB is more than a tenth of the free memory" % (size >> 20)
             return
-        if self._is_level(losses):
+        if self.level.holds(losses):
             self.kept = []
             copies = [(variable, variable.value.numpy()) for variable in variables]
             if all((copy - copy == 0).all() for _, copy in copies if copy.dtype.kind == "f"):
@@ -45,16 +45,6 @@ class GoodStates:
         optimizer = self.model.optimizer
         found = [*self.model.trainable_variables, *(optimizer.variables if optimizer is not None else ())]
         return list({id(variable): variable for variable in found}.values())
-
-    def _is_level(self, losses):
-        last = sorted(losses[-_LEVEL:])
-        if not last:
-            return self.first is None
-        level = last[len(last) // 2]
-        if self.first is None:
-            self.first = self.lowest = level
-        self.lowest = min(self.lowest, level)
-        return level <= self.lowest + abs(self.lowest) + abs(self.first - self.lowest)
 
     def put_back(self):
         for variable, value in self.kept:

@@ -46,7 +46,7 @@ class Acts:
         return list(self.watch.history.losses)[-since:] if since > 0 else []
 
     def grown(self):
-        return ran_away(self.losses(), self.states.lowest)
+        return ran_away(self.losses(), self.states.level.lowest)
 
     # --- on an update -------------------------------------------------------------------------------------
 

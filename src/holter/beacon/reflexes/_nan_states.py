@@ -9,12 +9,12 @@ from time import monotonic_ns
 
 from ._finite_torch import first_bad
 from ._host_free import allowance
+from ._level import Level
 from ._snapshot_cuda import CudaCopies
 from ._snapshot_torch import CantCopy, Snapshot, State
 
 _SHARE = 400
 _NEVER = 1 << 62
-_LEVEL = 16  # losses whose median is the level
 
 
 class GoodStates:
@@ -25,7 +25,7 @@ class GoodStates:
         self.snapshot = Snapshot(torch)
         self.next_at = 0  # on the heartbeat's clock
         self.declined = "none has been kept yet"
-        self.first = self.lowest = None
+        self.level = Level()
         self.undone = 0
         self.size = 0  # bytes of the host's memory that are taken
         self.cuda = None
@@ -43,7 +43,7 @@ class GoodStates:
             return
         try:
             state = self._state()
-            if self._room_for(state) and self._is_level(losses):
+            if self._room_for(state) and self.level.holds(losses):
                 self._copy(state, step)
         except CantCopy as error:
             self._never(str(error))
@@ -100,17 +100,6 @@ class GoodStates:
         self.cuda.wait()
         self.cuda.poll()
         self.busy = self.cuda.flight is not None
-
-    def _is_level(self, losses):
-        """Tell whether the loss is about as low as it has been."""
-        last = sorted(losses[-_LEVEL:])
-        if not last:
-            return self.first is None
-        level = last[len(last) // 2]
-        if self.first is None:
-            self.first = self.lowest = level
-        self.lowest = min(self.lowest, level)
-        return level <= self.lowest + abs(self.lowest) + abs(self.first - self.lowest)
 
     def _state(self):
         optimizers = [optimizer for ref in self.watch.optimizers if (optimizer := ref()) is not None]

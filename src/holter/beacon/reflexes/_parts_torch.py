@@ -4,6 +4,8 @@ The call is cut out of the user's graph by an autograd function. Their loss is c
 gradient comes back here and is handed to the parts. The graphs of as many parts are kept as there is room for.
 """
 
+import functools
+
 from . import _joining_torch as joining
 from ._leaves import Unsplittable, batch_axes, batch_of, rows_of, take_out
 from ._oom import is_oom, oom_error
@@ -24,6 +26,11 @@ class Call:
         self.build = take_out((args, kwargs), care.is_tensor, self.leaves)
         self.size = batch_of(self.leaves, axis)
         self.axes = batch_axes(self.leaves, self.size, axis)
+        # What its memory hangs on, but for the number of samples.
+        self.shapes = tuple(
+            (*(n for d, n in enumerate(leaf.shape) if d != axis), leaf.dtype)
+            for leaf, axis in zip(self.leaves, self.axes)  # noqa: B905
+        )
         self.device = care.device
         self.autocast = care.autocast()
         self.needing = [n for n, leaf in enumerate(self.leaves) if leaf.requires_grad]
@@ -71,10 +78,8 @@ class Call:
             if whole is not None:
                 return whole
             rows = 0
-        self.kinds = care.kinds(self)
-        self.counts = joining.label_counts(self.torch, self.leaves, self.axes) if care.weighs_labels else {}
-        self.draws = Draws(self.torch, self.device, self.size, self.care.room) if care.draws else None
-        measured = rows > 0
+        self._examine()
+        known, measured = care.knows(self), rows > 0
         rows = rows if measured else max(care.fewest, self.size // _FIRST)
         begin, whole = 0, None
         while begin < self.size:
@@ -83,7 +88,7 @@ class Call:
             flat = self._attempt(begin, end)
             if flat is None:
                 put_back(self.torch, self.device, start)
-                care.ran_out()
+                care.room.ran_out()
                 measured = True
                 if not self.give_up_kept():
                     rows = care.halve(end - begin)
@@ -98,7 +103,7 @@ class Call:
             self.starts.append(start)
             last = end == self.size
             # At first nothing else is kept: libraries choose their algorithms once, by the room that they find.
-            roomy = care.knows(self) and care.room.left() - care.room.slack > cost * _MORE + self._still_to_come(whole)
+            roomy = known and care.room.left() - care.room.slack > cost * _MORE + self._still_to_come(whole)
             if last or roomy:
                 self.kept[len(self.parts) - 1] = (inputs, outputs)
             flat = inputs = outputs = None
@@ -113,6 +118,14 @@ class Call:
         care.learned(self, max(end - begin for begin, end in self.parts))
         care.has_room(self, cost)
         return whole
+
+    def _examine(self):
+        """Before a first part: how the outputs join, and what is needed for that."""
+        care = self.care
+        self.kinds = care.kinds(self)
+        by_label = any(isinstance(getattr(kind, "rule", None), tuple) for kind in self.kinds)
+        self.counts = joining.label_counts(self.torch, self.leaves, self.axes) if by_label else {}
+        self.draws = Draws(self.torch, self.device, self.size, care.room) if care.draws else None
 
     def _attempt(self, begin, end):
         """One part, or None when there was no room for it; nothing of the attempt is alive then."""
@@ -131,7 +144,7 @@ class Call:
         done = self._attempt(0, self.size)
         if done is None:
             put_back(self.torch, self.device, start)
-            self.care.ran_out()
+            self.care.room.ran_out()
             return None
         self.parts, self.starts, self.kept = [(0, self.size)], [start], {0: done}
         self.care.went_at_once(self, max(self.care.room.used() - before, 1))
@@ -171,7 +184,7 @@ class Call:
                 care.drain.empty()
                 care.weights.forget()
                 self.give_up_kept()
-                care.ran_out()
+                care.room.ran_out()
                 try:
                     self._cut_smaller()
                 except Unsplittable as error:
@@ -250,9 +263,7 @@ class Call:
         largest = max(end - begin for begin, end in self.parts)
         rows = self.care.halve(largest)
         if self.kinds is None:
-            self.kinds = self.care.kinds(self)
-            self.counts = joining.label_counts(self.torch, self.leaves, self.axes)
-            self.draws = Draws(self.torch, self.device, self.size, self.care.room) if self.care.draws else None
+            self._examine()
         start = self.starts[0]
         self.parts, begin = [], 0
         while begin < self.size:
@@ -282,14 +293,9 @@ class Call:
         return self.torch.autograd.grad(roots, self.tensors, given, create_graph=True, allow_unused=True)
 
 
-_made = {}  # type: ignore[var-annotated]
-
-
+@functools.lru_cache(maxsize=1)
 def cut_class(torch):
     """The autograd function that stands for a call in the user's graph."""
-    found = _made.get("cut")
-    if found is not None:
-        return found
 
     class Cut(torch.autograd.Function):
         @staticmethod
@@ -307,5 +313,4 @@ def cut_class(torch):
                 return (None, None, *ctx.call.backward_with_graph(gradients))
             return (None, None, *ctx.call.backward(gradients))
 
-    _made["cut"] = Cut
     return Cut

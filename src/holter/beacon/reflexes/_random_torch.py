@@ -6,6 +6,8 @@ what comes after, are those of the run that did not have to split. What draws in
 a recurrent layer's) can't be cut so; `all_known` then says no, and the split is the same in expectation only.
 """
 
+import functools
+
 
 def states_of(torch, device):
     """The state of the generators that a call on this device may use."""
@@ -53,17 +55,9 @@ class Draws:
 
 _KEEP = 0.02  # of the room that is left, for one mask
 
-_made = {}  # type: ignore[var-annotated]
 
-
+@functools.lru_cache(maxsize=1)
 def _mode_class(torch):
-    found = _made.get("mode")
-    if found is None:
-        found = _made["mode"] = _make(torch)
-    return found
-
-
-def _make(torch):
     functional, tensor = torch.nn.functional, torch.Tensor
     # Alpha dropout is no product with a mask: it also shifts.
     masks = {getattr(functional, name) for name in ("dropout", "dropout1d", "dropout2d", "dropout3d")}

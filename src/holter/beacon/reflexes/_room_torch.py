@@ -4,6 +4,8 @@ import os
 import resource
 import sys
 
+from . import _host_room
+
 UNLIMITED = 1 << 62
 _MMAP_THRESHOLD, _OWN_MAP = -3, 1 << 20  # glibc: what is larger gets pages of its own, which go when it goes
 _SLACK, _MOST_SLACK = 0.05, 0.3  # of the limit
@@ -117,7 +119,7 @@ class HostRoom:
             self.libc = ctypes.CDLL(None)
             if hasattr(self.libc, "mallopt"):
                 self.libc.mallopt(_MMAP_THRESHOLD, _OWN_MAP)
-        self.free()
+        _host_room.trim()
         wall, hard = resource.getrlimit(resource.RLIMIT_DATA)
         given_back = self._untouched() - before
         if wall != resource.RLIM_INFINITY and given_back > 0:
@@ -132,10 +134,6 @@ class HostRoom:
     def _untouched(self):
         _, resident, shared, _, _, data, *_ = self._pages()
         return data - (resident - shared)
-
-    def free(self):
-        if self.libc is not None and hasattr(self.libc, "malloc_trim"):
-            self.libc.malloc_trim(0)
 
 
 def room_of(torch, device):

@@ -134,7 +134,7 @@ class Hold:
         sizes = [abs(loss) for loss in self._losses()]
         if not sizes:
             return None
-        usual = min(sizes if self.states.lowest is None else [abs(self.states.lowest), *sizes])
+        usual = min(sizes if self.states.level.lowest is None else [abs(self.states.level.lowest), *sizes])
         highest = max(sizes[-_LAST:])
         return (usual, highest) if highest > _FAR * max(usual, 1e-12) else None
 

@@ -31,8 +31,7 @@ def arm(guest, lightning):
                 args, kwargs = (), {**{k: v for k, v in given.items() if k != "self"}, "ckpt_path": found["path"]}
                 if "weights_only" in signature.parameters:
                     kwargs.setdefault("weights_only", False)  # this run's own file
-                text = "goes on after step %d, from %s" % (found["step"], os.path.basename(found["path"]))
-                notes.say_resumed(found["step"], found["step"], text, _BECAUSE)
+                notes.say_goes_on(found, _BECAUSE)
         except Exception as error:
             guest.guard.caught("fit", error)
         return inner_fit(trainer, *args, **kwargs)

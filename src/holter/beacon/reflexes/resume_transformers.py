@@ -28,8 +28,7 @@ def arm(guest, trainer_class):
             if found is not None:
                 bound.arguments["resume_from_checkpoint"] = found["path"]
                 args, kwargs = bound.args[1:], bound.kwargs
-                text = "goes on after step %d, from %s" % (found["step"], os.path.basename(found["path"]))
-                notes.say_resumed(found["step"], found["step"], text, _BECAUSE)
+                notes.say_goes_on(found, _BECAUSE)
         except Exception as error:
             guest.guard.caught("train", error)
         return inner_train(trainer, *args, **kwargs)

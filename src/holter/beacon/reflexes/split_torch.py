@@ -108,7 +108,7 @@ class Split:
             self.inside = False
         # The frames of the failed attempt hold its tensors: they go with the traceback.
         failed.__traceback__ = failed.__context__ = None
-        care.ran_out()
+        care.room.ran_out()
         return self._cut(care, inner, args, kwargs, failed)
 
     def _cut(self, care, inner, args, kwargs, failed):
