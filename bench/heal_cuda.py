@@ -1,8 +1,9 @@
 """A step under memory caps on a GPU: split in place, beside the best accumulation by hand. Prints a table.
 
-    python bench/heal_cuda.py [transformer] [conv] [lstm]
+    python bench/heal_cuda.py [transformer] [conv] [lstm] [peers]
 
 For each model the memory of a plain step is measured first; then the process may have 85, 70, 50 and 35 % of it.
+With `peers`, Accelerate's and Lightning's searches for a batch size are run under the same caps.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
+import heal_peers
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
@@ -136,12 +138,12 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], Callable[...,
 class Training:
     """A model, its optimizer and a few batches, the same each time."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, size: int | None = None) -> None:
         make, data, self.loss = KINDS[kind]
         torch.manual_seed(0)
         self.model = make().cuda()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.batches = [data() for _ in range(2)]
+        self.batches = [tuple(part[:size] for part in data()) for _ in range(2)]
         self.size = len(self.batches[0][0])
         torch.manual_seed(1)
 
@@ -202,7 +204,7 @@ def by_hand(kind: str, cap: int) -> tuple[int, float]:
 def main() -> None:
     total = torch.cuda.get_device_properties(0).total_memory
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
-    for kind in sys.argv[1:] or list(KINDS):
+    for kind in [one for one in sys.argv[1:] if one in KINDS] or list(KINDS):
         clear()
         training = Training(kind)
         losses, took = training.times()
@@ -256,6 +258,24 @@ def main() -> None:
             finally:
                 _unwatch(originals)
                 training = split = None
+            if "peers" in sys.argv:
+                beside(kind, size, share * need / total)
+
+
+def beside(kind: str, size: int, cap: float) -> None:
+    """What the peers come to under the same cap."""
+    tries: dict[str, Callable[[], heal_peers.Outcome]] = {
+        "Accelerate": lambda: heal_peers.accelerate(lambda rows: Training(kind, rows), size),
+        "Lightning, power": lambda: heal_peers.lightning(lambda rows: Training(kind, rows), size, "power"),
+        "Lightning, binsearch": lambda: heal_peers.lightning(lambda rows: Training(kind, rows), size, "binsearch"),
+    }
+    for name, attempt in tries.items():
+        clear()
+        torch.cuda.set_per_process_memory_fraction(cap)
+        try:
+            print(f"       {name}: {attempt()}", flush=True)
+        except Exception as error:  # a peer that fails is a result as well
+            print(f"       {name}: {type(error).__name__}: {str(error)[:90]}", flush=True)
 
 
 def _off(found: list[float], wanted: list[float]) -> float:

@@ -7,6 +7,7 @@ from time import monotonic
 from . import _joining_torch as joining
 from ._drain_torch import Drain
 from ._leaves import Unsplittable, take_out
+from ._oom import is_oom
 from ._random_torch import Draws, put_back, same, states_of
 from ._room_torch import UNLIMITED
 from ._tuning import Tuning
@@ -41,6 +42,8 @@ class Care:
         self.comfortable = 0  # elements of a first input with which there was room to spare
         self.sizes = {}  # shapes without the batch -> how many samples to run at once
         self.calls = {}  # the same -> calls in parts since that was last changed
+        self.outputs = {}  # the same -> shapes, dtypes and devices of a part's outputs
+        self.costs = {}  # the same -> what a sample's graph takes, and what is still to come after the forward
         self.began = 0.0  # the last call in parts
         self.norms = [m for m in module.modules() if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
         self._kinds = {}
@@ -147,11 +150,19 @@ class Care:
         if known is None or known.rows >= call.size:
             return -1
         now = monotonic()
-        if now - self.began < _PAUSE:
-            known.took(now - self.began)
+        before = known.parts
+        if now - self.began < _PAUSE and call.size == known.size:
+            known.took(now - self.began, lambda rows: self._might_fit(call, rows))
         self.began = now
+        if known.parts != before:
+            self.room.other_parts()
         parts = -(-call.size // known.rows)
         return -(-call.size // parts)  # parts of one size
+
+    def _might_fit(self, call, rows):
+        """Before a call, with nothing of it there yet: is there room for so many samples at once?"""
+        each, to_come = self.costs.get(call.shapes, (0, 0))
+        return rows * each * _WORKSPACE + to_come < self.room.left()
 
     def rows_that_fit(self, each, remaining, to_come):
         """The samples of a part, by what one takes."""
@@ -170,32 +181,68 @@ class Care:
         end = min(size, begin + rows)
         return size if 0 < size - end < self.fewest else end
 
+    def wholes(self, call):
+        """Room for the outputs of a whole batch, by the last one's: made before any part, it cuts up no free block."""
+        like = self.outputs.get(call.shapes)
+        if like is None or len(like) != len(call.kinds):
+            return None
+        samples = [self.torch.empty(0, dtype=dtype, device=device) for _, dtype, device in like]
+        try:
+            return [kind.room(one, how[0], call.size) for kind, one, how in zip(call.kinds, samples, like)]  # noqa: B905
+        except Exception as error:
+            if not is_oom(error):
+                raise
+        self.room.ran_out()
+        return None
+
+    def wholes_like(self, call, outputs, whole):
+        """The same by a first part's outputs, unless it is there already and right."""
+        like = [(tuple(output.shape), output.dtype, output.device) for output in outputs]
+        if whole is not None and self._fits(call, like):
+            return whole
+        self.outputs[call.shapes] = like
+        pairs = zip(call.kinds, outputs, like)  # noqa: B905
+        return [kind.room(one, how[0], call.size) for kind, one, how in pairs]
+
+    def _fits(self, call, like):
+        """Outputs may have other shapes each time, by what is in the batch."""
+
+        def bare(kind, shape):
+            axis = getattr(kind, "axis", None)
+            return [n for d, n in enumerate(shape) if d != axis]
+
+        return all(
+            bare(kind, one[0]) == bare(kind, two[0]) and one[1:] == two[1:]
+            for kind, one, two in zip(call.kinds, like, self.outputs[call.shapes])  # noqa: B905
+        )
+
     def halve(self, rows):
         if rows // 2 < self.fewest:
             raise Unsplittable("%d of its samples do not fit" % rows if rows > 1 else "a single sample does not fit")
         return rows // 2
 
-    def learned(self, call, rows):
-        """A batch of this shape went through, in parts of so many samples."""
+    def learned(self, call, rows, asked=0):
+        """A batch of this shape went through, in parts of so many samples; so many were asked for."""
         key = call.shapes
         known = self.sizes.get(key)
-        if known is None:
+        if known is None or (call.size > known.size and rows < known.rows):
             if len(self.sizes) >= _SHAPES:
                 self.sizes.clear()  # each batch has a shape of its own: only the last ones are remembered
-            known = self.sizes[key] = Tuning(rows, self.fewest)
-        known.did_not_fit(rows)
+            known = self.sizes[key] = Tuning(call.size, rows, self.fewest)
+        elif rows < asked:
+            known.did_not_fit(asked, rows)
         self.calls[key] = self.calls.get(key, 0) + 1
-        if known.done or len(known.times) == 0:
+        if known.done or not known.tried:
             self.split.tell_split(self, call.size, rows)
 
-    def has_room(self, call, cost):
-        """After a forward in parts: now and then a larger part is tried, where there is room for it."""
+    def has_room(self, call, each, to_come):
+        """After a forward in parts: what a sample took; now and then other sizes are tried anew."""
         key = call.shapes
-        if self.calls.get(key, 0) >= _TRY_LARGER:
+        self.costs[key] = each, to_come
+        if self.calls.get(key, 0) >= _TRY_LARGER and self.sizes[key].done:
             self.calls[key] = 0
-            known = self.sizes[key]
-            if known.rows == known.largest and self.room.left() * _SPARE > cost * _WORKSPACE:
-                self.sizes[key] = Tuning(known.rows * 3 // 2 + 1, self.fewest)
+            if self.sizes[key].rows * each * _WORKSPACE * 1.5 < self.room.left() * _SPARE:
+                self.sizes[key] = Tuning(call.size, self.sizes[key].rows, self.fewest)
 
     def went_at_once(self, call, cost):
         """A whole batch went through: with room to spare it needs no cut from here on."""

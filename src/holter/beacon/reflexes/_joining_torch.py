@@ -14,11 +14,11 @@ class Rows:
     def __init__(self, axis, each):
         self.axis, self.each = axis, each
 
-    def room(self, part, size):
-        """Room for the whole batch's output, by the first part's."""
-        shape = list(part.shape)
+    def room(self, like, shape, size):
+        """Room for the whole batch's output, by a part's shape."""
+        shape = list(shape)
         shape[self.axis] = size * self.each
-        return part.new_empty(shape)
+        return like.new_empty(shape)
 
     def put(self, whole, part, begin, end, _weight):
         whole.narrow(self.axis, begin * self.each, (end - begin) * self.each).copy_(part)
@@ -33,8 +33,8 @@ class Weighted:
     def __init__(self, rule):
         self.rule = rule
 
-    def room(self, part, _size):
-        return part.new_zeros(part.shape)
+    def room(self, like, shape, _size):
+        return like.new_zeros(shape)
 
     def put(self, whole, part, _begin, _end, weight):
         whole.add_(part * weight if whole.is_floating_point() else part)

@@ -79,9 +79,9 @@ class Call:
                 return whole
             rows = 0
         self._examine()
-        known, measured = care.knows(self), rows > 0
+        known, measured, asked = care.knows(self), rows > 0, max(rows, 0)
         rows = rows if measured else max(care.fewest, self.size // _FIRST)
-        begin, whole = 0, None
+        begin, whole = 0, care.wholes(self)
         while begin < self.size:
             end = care.end_of_part(begin, rows, self.size)
             start, before = states_of(self.torch, self.device), care.room.used()
@@ -95,8 +95,8 @@ class Call:
                 continue
             inputs, outputs = flat
             cost = max(care.room.used() - before, 1)
-            if whole is None:
-                whole = [kind.room(t.detach(), self.size) for kind, t in zip(self.kinds, outputs)]  # noqa: B905
+            if not self.parts:
+                whole = care.wholes_like(self, [output.detach() for output in outputs], whole)
             for kind, room, output in zip(self.kinds, whole, [output.detach() for output in outputs]):  # noqa: B905
                 kind.put(room, output, begin, end, self._weight(kind, begin, end))
             self.parts.append((begin, end))
@@ -109,14 +109,17 @@ class Call:
             flat = inputs = outputs = None
             begin = end
             if not measured:
-                measured, rows = True, care.rows_that_fit(cost / rows, self.size - begin, self._still_to_come(whole))
+                # What was seen to fit is no less likely to fit again: what is still to come is only guessed.
+                fit = care.rows_that_fit(cost / rows, self.size - begin, self._still_to_come(whole))
+                measured, rows = True, max(rows, fit)
         if self.draws is not None:
             self.draws.finish()
             care.exact_draws = care.exact_draws and self.draws.all_known
         self.after = care.room.used()
         care.kept = len(self.kept), len(self.parts)
-        care.learned(self, max(end - begin for begin, end in self.parts))
-        care.has_room(self, cost)
+        care.learned(self, max(end - begin for begin, end in self.parts), asked)
+        begin, end = self.parts[-1]
+        care.has_room(self, cost / (end - begin), self._still_to_come(whole))
         return whole
 
     def _examine(self):
@@ -271,7 +274,7 @@ class Call:
             self.parts.append((begin, end))
             begin = end
         self.starts = [start] * len(self.parts)
-        self.care.learned(self, rows)
+        self.care.learned(self, rows, largest)
 
     # --- second order -------------------------------------------------------------------------------------
 

@@ -31,6 +31,10 @@ class CudaRoom:
         if self.retries > retries:
             self.slack = min(self.slack + _SLACK * self.limit, _MOST_SLACK * self.limit)
 
+    def other_parts(self):
+        """What was learned of the slack was learned with parts of another size."""
+        self.slack = _SLACK * self.limit
+
     def _limit(self):
         cuda = self.torch.cuda
         free, total = cuda.mem_get_info(self.index)
@@ -48,6 +52,7 @@ class CudaRoom:
         """Give back what only the cache holds, and ask anew where the end is: others use the device, too."""
         self.free()
         self.limit = self._limit()
+        self.retries = self._retries()  # what fails has tried again first: that says nothing of calm steps
 
     def free(self):
         self.torch.cuda.empty_cache()
@@ -63,6 +68,9 @@ class MetalRoom:
 
     def look_back(self):
         """Metal tells nothing of the kind."""
+
+    def other_parts(self):
+        """Nor is there a slack to learn."""
 
     def used(self):
         return self.torch.mps.current_allocated_memory()
@@ -99,6 +107,9 @@ class HostRoom:
 
     def look_back(self):
         """The host's memory has no cache of its own to give back."""
+
+    def other_parts(self):
+        """Nor is there a slack to learn."""
 
     @property
     def limit(self):

@@ -1,39 +1,72 @@
-"""Which size of parts is the fastest: small parts let more graphs be kept, large ones use the device better.
+"""Which number of parts is the fastest: many small parts let more graphs be kept, few large ones use a device better.
 
-Found by timing a few steps of each: the largest that fits, then a half and a quarter of it while that is quicker.
+Found by timing a few steps of each: first fewer parts while that is quicker and there is room for them, then more,
+then the numbers on both sides of the best.
 """
 
-_STEPS = 5  # at one size, of which the first two do not count
+_STEPS = 4  # with one number of parts, of which the first does not count: libraries choose their algorithms in it
 _QUICKER = 0.98
+_MOST = 4  # times the parts that were first thought to fit
 
 
 class Tuning:
-    """The size of parts for batches of one shape."""
+    """The parts for batches of one shape and size."""
 
-    def __init__(self, rows, fewest):
-        self.rows = self.largest = rows
-        self.fewest = fewest
-        self.best = None  # seconds and size
+    def __init__(self, size, rows, fewest):
+        self.size, self.fewest = size, fewest
+        self.parts = self.first = _parts(size, rows)
+        self.too_few = 1  # so many parts were seen not to fit
+        self.best = None  # seconds and parts
+        self.tried = {}  # parts -> seconds
         self.times = []
         self.done = False
 
-    def took(self, seconds):
-        """A step at the present size took so long."""
+    @property
+    def rows(self):
+        return -(-self.size // self.parts)
+
+    def took(self, seconds, fits):
+        """A step with the present number took so long; `fits` tells whether so many samples might fit at once."""
         if self.done:
             return
         self.times.append(seconds)
         if len(self.times) < _STEPS:
             return
-        usual = sorted(self.times[2:])[len(self.times[2:]) // 2]
-        self.times = []
-        quicker = self.best is None or usual < _QUICKER * self.best[0]
-        if quicker:
-            self.best = usual, self.rows
-        smaller = self.rows // 2
-        self.done = not quicker or smaller < self.fewest or smaller < self.largest // 4
-        self.rows = self.best[1] if self.done else smaller
+        usual, self.times = sorted(self.times[1:])[(_STEPS - 1) // 2], []
+        self.tried[self.parts] = usual
+        if self.best is None or usual < _QUICKER * self.best[0]:
+            self.best = usual, self.parts
+        self._go_on(fits)
 
-    def did_not_fit(self, rows):
-        """Only so many samples fit after all: begin anew from there."""
-        if rows < self.rows:
-            self.__init__(rows, self.fewest)
+    def did_not_fit(self, asked, rows):
+        """So many samples were asked for, and only so many fit."""
+        self.too_few = max(self.too_few, _parts(self.size, asked))
+        self.times = []
+        if self.best is not None:
+            if self.best[1] <= self.too_few:  # what fitted no longer does: begin anew from there
+                too_few = self.too_few
+                self.__init__(self.size, rows, self.fewest)
+                self.too_few = too_few
+            else:
+                self._go_on(lambda _rows: True)
+        else:
+            self.parts = self.first = _parts(self.size, rows)
+
+    def _go_on(self, fits):
+        """To the next number that is worth a try, or for good to the best."""
+        best = self.best[1]
+        for parts in (-(-best // 2), 2 * best, best - 1, best + 1):
+            if parts in self.tried or parts <= self.too_few or parts > _MOST * self.first:
+                continue
+            rows = -(-self.size // parts)
+            if rows < self.fewest or -(-self.size // rows) != parts:
+                continue  # the same parts by another name
+            if parts < best and not fits(rows):
+                continue
+            self.parts = parts
+            return
+        self.parts, self.done = best, True
+
+
+def _parts(size, rows):
+    return max(1, -(-size // max(1, rows)))
