@@ -22,6 +22,7 @@ _ALLOWED = 32  # updates held back beyond one in five
 _BACKS, _BACKS_ALL = 2, 6  # times that it goes back before many good steps
 _AGAIN = 200  # steps within which the same has happened again
 _FAR = 100  # steps that may be undone and still be called equivalent, or a twentieth of all
+_LONG = 3.0  # seconds of training that may be, however many steps they are
 
 
 class Acts:
@@ -123,7 +124,8 @@ class Acts:
             self.let_go("%s, and there is no good state to go back to: %s" % (what, why_not))
             return
         undone = step - self.states.step
-        change, far = grown is not None or again, undone > max(_FAR, step // 20)
+        change = grown is not None or again
+        far = undone > max(_FAR, step // 20) and self.states.age() > _LONG
         if self.heal != "all" and (change or far or self.backs >= _BACKS):
             self.let_go("%s%s; %s" % (what, " again" if again else "", self._cure(grown)))
         elif self.backs >= _BACKS_ALL:

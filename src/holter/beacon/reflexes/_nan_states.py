@@ -31,10 +31,16 @@ class GoodStates:
         self.cuda = None
         self.took = None  # ns that the last copy took
         self.busy = False  # a copy is under way on a device
+        self.begun = {}  # step -> when its copy was begun, of the last few
 
     @property
     def step(self):
         return self.snapshot.step
+
+    def age(self):
+        """Seconds since the last good state."""
+        begun = self.begun.get(self.step)
+        return (monotonic_ns() - begun) / 1e9 if begun is not None else float("inf")
 
     def keep(self, step, losses):
         """Copy the present state, where it is good and there is room."""
@@ -45,6 +51,7 @@ class GoodStates:
             state = self._state()
             if self._room_for(state) and self.level.holds(losses):
                 self._copy(state, step)
+                self.begun = {**{at: when for at, when in self.begun.items() if at >= self.step}, step: begun}
         except CantCopy as error:
             self._never(str(error))
             return
