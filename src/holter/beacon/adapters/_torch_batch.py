@@ -19,15 +19,19 @@ class Batch:
 
     def __init__(self, torch):
         self.torch = torch
+        self.tensor_class = torch.Tensor
         self.calls = deque(maxlen=4)  # a model, its tensors by name, how many came by position, the random state
         self.random = {}  # classes of models -> whether they hold a dropout
 
     def called(self, module, args, kwargs):
         """A model is called for training: remember with what."""
-        refs = []
-        for name, thing in (*enumerate(args), *kwargs.items()):
-            for path, tensor in self._within(name, thing):
-                refs.append((path, weakref.ref(tensor)))
+        if len(args) == 1 and not kwargs and isinstance(args[0], self.tensor_class):
+            refs = ((0, weakref.ref(args[0])),)  # as most models are called
+        else:
+            refs = []
+            for name, thing in (*enumerate(args), *kwargs.items()):
+                for path, tensor in self._within(name, thing):
+                    refs.append((path, weakref.ref(tensor)))
         cls = module.__class__
         if cls not in self.random:
             dropout = self.torch.nn.modules.dropout._DropoutNd

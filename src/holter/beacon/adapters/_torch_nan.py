@@ -14,9 +14,9 @@ from ._torch_again import is_bad_loss
 from ._torch_batch import Batch
 from ._torch_look import Look
 from ._torch_nan_cuda import DeviceNan
+from ._torch_pilot import Pilot
 from ._torch_samples import Samples
 
-_PILOT = 4096  # elements of the gradient that is read at every step
 _FRAMES = 40
 _COLLAPSED = 1e-3  # a loss scale that has been halved this far
 _RETURNED_NAN = "returned nan values"
@@ -37,7 +37,7 @@ class NanWatch:
         self.device = DeviceNan(torch, self)
         adapter.device.came_back = self.device.came_back
         self.optimizers = []
-        self.pilot = None
+        self.pilot = Pilot(torch)
         self.hooked = False  # saved tensors go through hooks of somebody's
         self.looking = False
         self.scalers = []
@@ -74,12 +74,7 @@ class NanWatch:
         if all(ref() is not optimizer for ref in self.optimizers):
             alive = [ref for ref in self.optimizers if ref() is not None]
             self.optimizers = [*alive[-7:], weakref.ref(optimizer)]
-        if self.pilot is not None and self.pilot() is not None:
-            return
-        params = [p for group in optimizer.param_groups for p in group["params"]]
-        small = [p for p in params[:64] if p.numel() <= _PILOT and p.is_cpu]
-        if small:
-            self.pilot = weakref.ref(small[0])
+        self.pilot.choose(optimizer)
 
     def loss(self, tensor, loss):
         """A loss before its backward; `tensor` still has its graph."""
@@ -113,14 +108,7 @@ class NanWatch:
 
     def after_backward(self, tensor):
         """One gradient after a backward, where no loss scaler will judge it."""
-        pilot = self.pilot() if self.pilot is not None else None
-        if pilot is None or self.scalers:
-            return
-        gradient = pilot.grad
-        if gradient is None or gradient.layout is not self.torch.strided:
-            return
-        total = gradient.sum().item()
-        if total - total != 0.0:
+        if not self.scalers and self.pilot.is_bad():
             if self.history.wants_look():
                 self._look("gradient", tensor, self.adapter.loss, sys._getframe(2))
             if self.heal is not None:
