@@ -328,3 +328,46 @@ def test_a_scaled_loss_is_recorded_unscaled(tmp_path: Path) -> None:
 
     assert done.code == 0, done.err
     assert done.slots[-1].loss == pytest.approx(float(done.out))
+
+
+RUNS_DRY = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+labelled = DataLoader(TensorDataset(torch.randn(32, 4)), batch_size=8)
+other = DataLoader(TensorDataset(torch.randn(48, 4)), batch_size=8)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+extra = MADE
+for epoch in range(8):
+    PEEK
+    for (u,), (x,) in PAIRS:
+        optimizer.zero_grad()
+        (model(x).mean() + model(u).square().mean()).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("pairs", "steps"), [("zip(extra, labelled)", 5), ("zip(labelled, extra)", 6)])
+def test_passes_in_which_nothing_is_drawn_are_told_once(tmp_path: Path, pairs: str, steps: int) -> None:
+    """An iterator that was made once is empty after a while, and the loop over both does nothing from then on."""
+    script = RUNS_DRY.replace("MADE", "iter(other)").replace("PAIRS", pairs).replace("PEEK", "pass")
+    done = run(tmp_path, script)
+
+    (told,) = done.kind("idle-passes")
+    assert told["step"] == steps
+
+
+@pytest.mark.parametrize("peek", ["pass", "next(iter(labelled))"])
+def test_passes_that_train_are_not_idle(tmp_path: Path, peek: str) -> None:
+    """Nor is a look at one batch before each of them."""
+    script = RUNS_DRY.replace("MADE", "other").replace("PAIRS", "zip(extra, labelled)").replace("PEEK", peek)
+
+    assert run(tmp_path, script).kind("idle-passes") == []
+
+
+def test_two_shapes_that_take_turns_are_told_once_each(tmp_path: Path) -> None:
+    """They would fill the record with the same two lines."""
+    script = RUNS_DRY.replace("MADE", "other").replace("PAIRS", "zip(extra, labelled)").replace("PEEK", "pass")
+    done = run(tmp_path, script.replace("torch.randn(48, 4)), batch_size=8", "torch.randn(48, 4)), batch_size=12"))
+
+    assert len(done.kind("batch")) <= 2

@@ -41,10 +41,17 @@ def test_a_generator_read_in_every_epoch_is_found(made):
     assert read_once(script(GENERATOR, made=made, read="stream", after="")) == 8
 
 
+@pytest.mark.parametrize("read", ["zip(stream, loader)", "enumerate(zip(loader, stream))", "tqdm(stream)"])
+def test_also_where_it_is_read_beside_something_else(read):
+    """The first of them that ends is the end of the loop."""
+    assert read_once(script(GENERATOR, made="iter(other)", read=read, after="")) == 8
+
+
 @pytest.mark.parametrize(
     ("made", "read", "after"),
     [
         ("list(rows(100))", "stream", ""),
+        ("list(rows(100))", "zip(stream, loader)", ""),
         ("DataLoader(rows)", "stream", ""),
         ("rows(100)", "rows(100)", ""),
         ("rows(100)", "stream", "break"),
@@ -75,6 +82,26 @@ def test_epochs_that_pass_without_a_step_are_an_exhausted_input():
 
     assert (told.ending.kind, told.findings[0].cause) == ("stopped-early", "early-stop.input-exhausted")
     assert "none of them after epoch 1 of 4" in told.findings[0].claim
+
+
+def test_passes_that_draw_nothing_are_an_exhausted_input():
+    """Something that is read beside the loader has run out: the loop over both does nothing."""
+    record = ordinary_run().event("plan", 2, pid=TRAINER, steps=0, epochs=30, steps_per_epoch=150, source="loop")
+    for epoch, step in ((1, 0), (2, 150), (3, 300), (4, 450), (5, 550)):
+        record.event("epoch", 50 + epoch, pid=TRAINER, epoch=epoch, step=step)
+    record.event("idle-passes", 59, pid=TRAINER, epoch=5, step=550)
+
+    told = verdict(record.exit(60, 0))
+
+    assert told.findings[0].cause == "early-stop.input-exhausted"
+    assert "550 steps, none of them after epoch 5 of 30" in told.findings[0].claim
+
+
+def test_passes_that_draw_nothing_before_other_steps_are_none():
+    """The training went on after them."""
+    record = ordinary_run().event("idle-passes", 30, pid=TRAINER, epoch=2, step=250)
+
+    assert verdict(record.exit(60, 0)).healthy
 
 
 def test_a_last_epoch_that_had_only_begun_is_none():

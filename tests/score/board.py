@@ -29,7 +29,7 @@ def _forecast(score: Score) -> str:
 def row(score: Score) -> list[str]:
     """One patient's cells, in the order of COLUMNS."""
     patient = score.patient
-    name = patient.name + (" (aside)" if patient.aside else "")
+    name = patient.name + (f" (aside, {patient.aside})" if patient.aside else "")
     if score.skipped:
         return [name, patient.cause or "healthy", f"skipped: {score.skipped}", *([""] * 8)]
     return [
@@ -58,8 +58,9 @@ def totals(scores: Sequence[Score]) -> list[list[str]]:
     groups = [
         ("all", done),
         ("known", [score for score in done if not score.patient.aside]),
-        ("aside", [score for score in done if score.patient.aside]),
     ]
+    rounds = sorted({score.patient.aside for score in done if score.patient.aside})
+    groups += [(f"aside, {n}", [score for score in done if score.patient.aside == n]) for n in rounds]
     families = sorted({score.patient.family for score in done})
     groups += [(family, [score for score in done if score.patient.family == family]) for family in families]
     lines = []
@@ -126,7 +127,8 @@ def as_page(scores: Sequence[Score], today: date, *, kept: bool = False) -> str:
         "Made by `make score WRITE=1`; do not edit. Each patient is a small training script under `tests/patients/`,"
         " sick or healthy, with the truth in a file beside it. It is run under `holter run` within real limits (memory,"
         " swap, disk, processes), and what `holter why` says is compared with the truth. Those marked *aside* were set"
-        " apart before any of them was run under Holter. What they scored the first time, before what they showed was"
+        " apart before any of them was run under Holter, in two rounds: the second was written when the first had been"
+        " used to mend what it showed. What they scored the first time, before what they showed was"
         " mended, stands in [benchmarks](benchmarks.md).",
         f"{how} {today.day} {today:%B %Y} on {machine}: {len(done)} of {len(find())} patients,"
         f" {len(scores) - len(done)} skipped. The verdict took {middle} in the middle.",

@@ -26,7 +26,7 @@ class Patient:
     culprit: str | None = None
     culprit_also: list[str] = field(default_factory=list)
     also: list[str] = field(default_factory=list)
-    aside: bool = False
+    aside: int = 0  # kept aside until the first run of this round
     in_tests: bool = False
     grows: bool = False
     seed: str | None = None

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from holter.diagnosis.evidence import user_files
 from holter.diagnosis.growing_line import Growing, assigned_line, feeds_back, growing_line
 from holter.diagnosis.holders import Holder
+from holter.diagnosis.object_calls import call_on, is_reset, object_names
 from holter.diagnosis.rule import RecordLike
 from holter.diagnosis.script import culprit_at
 from holter.finding import Culprit
@@ -33,10 +34,26 @@ def line_of(record: RecordLike, holder: Holder) -> tuple[Culprit | None, Growing
             )
             if found is not None:
                 return culprit_at(file, lines, found.line), found
+    handed = handed_to(record, holder)
+    if handed is not None:
+        return handed[0], None
     if holder.file and holder.line:
         return culprit_at(holder.file, own, holder.line, holder.owner), None
     line = assigned_line(own, holder.variable, owner) or assigned_line(own, holder.variable)
     return (culprit_at(holder.file, own, line), None) if line else (None, None)
+
+
+def handed_to(record: RecordLike, holder: Holder) -> tuple[Culprit, str] | None:
+    """Give the line that hands things to an object of a library's which keeps them, and the object's name."""
+    for file in dict.fromkeys((holder.file, *user_files(record))):
+        lines = record.source(file) if file else []
+        if any(line.lstrip().startswith(f"class {holder.owner}") for line in lines):
+            return None  # the script's own class: its own lines say more
+        for name in object_names(holder.name):
+            line = call_on(lines, name)
+            if line is not None:
+                return culprit_at(file, lines, line), "" if is_reset(lines, name) else name
+    return None
 
 
 def fed_back(record: RecordLike, chosen: Holder | None, found: Iterable[Holder]) -> Holder | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from holter.diagnosis.evidence import user_files
 from holter.diagnosis.fields import moment, number, rows, text, whole
 from holter.diagnosis.nonfinite import Nonfinite
+from holter.diagnosis.provenance import provenance
 from holter.diagnosis.rule import RecordLike
-from holter.diagnosis.script import calls_of, culprit_at, tree_of
+from holter.diagnosis.script import called_name, calls_of, culprit_at, tree_of
 from holter.finding import Culprit
 
 _HALF_CALLS = ("half", "autocast", "set_global_policy", "set_dtype_policy", "set_default_dtype", "DTypePolicy")
@@ -22,6 +23,7 @@ _NAN_WORDS = re.compile(
 _READERS = ("read_csv", "loadtxt", "genfromtxt", "load", "read_parquet", "read_table", "from_numpy", "fromfile")
 _EDGES = ("log", "log2", "log10", "sqrt", "divide", "true_divide", "reciprocal", "arccos", "arcsin", "power")
 _SPREADS = re.compile(r"\bstd\b|\.std\(|\bsigma\b|\bnorm\(|\.sum\(|\.ptp\(|\bscale\b|max\w*\W.*min|\.max\(")
+_BOUNDED = re.compile(r"eps|1e-|e-0|clip|clamp|maximum|max\(|len\(|shape|size|\+ ?1", re.IGNORECASE)
 _OPTIMIZERS = ("TrainingArguments", "compile", "configure_optimizers")
 
 
@@ -76,37 +78,70 @@ def half_line(record: RecordLike) -> Culprit | None:
     return None
 
 
-def data_line(record: RecordLike, seen: Nonfinite) -> Culprit | None:
-    """Give the line that puts what is no number into the data, else the one that reads or loads it."""
+def data_line(record: RecordLike, seen: Nonfinite, name: str = "") -> Culprit | None:
+    """Give the line that puts what is no number into the data, else the one that reads, makes or loads it.
+
+    Where the variable is known, what it was made of is looked at first.
+    """
     for file in user_files(record):
         lines = record.source(file)
-        for line in [*_writes_nan(lines), *_computes_nan(lines), *(line for line, _ in calls_of(lines, _READERS))]:
+        own = provenance(lines, name)
+        tree = tree_of(lines)
+        whole_script = [tree] if tree is not None else []
+        places = (*_suspects(own), *_divides(own), *_suspects(whole_script), *_within(own[:1], _is_statement))
+        for line in places:
             return culprit_at(file, lines, line)
     return made_line(record, seen, "loader")
 
 
-def _writes_nan(lines: list[str]) -> Iterator[int]:
-    """Statements that assign a NaN or an infinity into something, not those that only compare or start a best."""
-    tree = tree_of(lines)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
-            if _NAN_WORDS.search(ast.unparse(node.value)):
-                yield node.lineno
-        elif isinstance(node, (ast.Assign, ast.Return)) and node.value is not None:
-            said = ast.unparse(node.value)
-            if _NAN_WORDS.search(said) and re.search(r"\b(?:where|full|choice|array|tensor|fill\w*)\b", said):
-                yield node.lineno
+def _suspects(nodes: Sequence[ast.AST]) -> Iterator[int]:
+    """Lines that write what is no number, then those that may compute it, then those that read data."""
+    yield from _within(nodes, _writes_nan)
+    yield from _within(nodes, _computes_nan)
+    yield from _within(nodes, lambda node: isinstance(node, ast.Call) and called_name(node) in _READERS)
 
 
-def _computes_nan(lines: list[str]) -> Iterator[int]:
-    """Statements that prepare data with NumPy's functions that have an edge, or divide by a deviation or a sum."""
-    tree = tree_of(lines)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _EDGES:
-            if getattr(node.func.value, "id", "") in ("np", "numpy"):
-                yield node.lineno
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _SPREADS.search(ast.unparse(node.right)):
-            yield node.lineno
+def _divides(nodes: Sequence[ast.AST]) -> Iterator[int]:
+    """Divisions that nothing keeps from being by zero."""
+    yield from _within(
+        nodes,
+        lambda node: (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Div)
+            and not isinstance(node.right, ast.Constant)
+            and not _BOUNDED.search(ast.unparse(node.right))
+        ),
+    )
+
+
+def _within(nodes: Sequence[ast.AST], is_one: Callable[[ast.AST], bool]) -> Iterator[int]:
+    for node in nodes:
+        for inner in ast.walk(node):
+            if is_one(inner):
+                yield inner.lineno  # type: ignore[attr-defined]
+
+
+def _is_statement(node: ast.AST) -> bool:
+    return isinstance(node, ast.stmt)
+
+
+def _writes_nan(node: ast.AST) -> bool:
+    """Assigns a NaN or an infinity into something, and does not only compare or start a best."""
+    if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
+        return bool(_NAN_WORDS.search(ast.unparse(node.value)))
+    if isinstance(node, (ast.Assign, ast.Return)) and node.value is not None:
+        said = ast.unparse(node.value)
+        return bool(_NAN_WORDS.search(said) and re.search(r"\b(?:where|full|choice|array|tensor|fill\w*)\b", said))
+    put = isinstance(node, ast.Call) and called_name(node) in ("append", "extend", "fill", "fill_", "full_like")
+    return put and bool(_NAN_WORDS.search(ast.unparse(node)))
+
+
+def _computes_nan(node: ast.AST) -> bool:
+    """Prepares data with one of NumPy's functions that have an edge, or divides by a deviation or a sum."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _EDGES:
+        return getattr(node.func.value, "id", "") in ("np", "numpy")
+    divides = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+    return divides and bool(_SPREADS.search(ast.unparse(node.right)))  # type: ignore[attr-defined]
 
 
 def operation_line(seen: Nonfinite) -> Culprit | None:

@@ -12,6 +12,7 @@ from holter.diagnosis.script import called_name, tree_of
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _ONE_SHOT_CALLS = frozenset(("iter", "zip", "map", "filter", "enumerate", "reader", "DictReader", "islice", "chain"))
+_HAND_ON = frozenset(("zip", "enumerate", "tqdm"))
 _STEPS = frozenset(("backward", "step", "train_on_batch", "apply_gradients", "minimize"))
 _ENDLESS = frozenset(("cycle", "count", "repeat"))
 
@@ -27,14 +28,24 @@ def read_once(lines: Sequence[str]) -> int | None:
         if not isinstance(outer, ast.For):
             continue
         for inner in (node for node in ast.walk(outer) if isinstance(node, ast.For) and node is not outer):
-            name = inner.iter.id if isinstance(inner.iter, ast.Name) else ""
-            if not name or not _trains(inner) or _leaves_early(inner):
+            names = _read_by(inner.iter)
+            if not names or not _trains(inner) or _leaves_early(inner):
                 continue
-            bound = [node for node in ast.walk(tree) if _binds(node, name)]
             within = {id(node) for node in ast.walk(outer)}
-            if bound and all(id(node) not in within and _one_shot(node, makers) for node in bound):
-                return inner.lineno
+            for name in names:
+                bound = [node for node in ast.walk(tree) if _binds(node, name)]
+                if bound and all(id(node) not in within and _one_shot(node, makers) for node in bound):
+                    return inner.lineno
     return found
+
+
+def _read_by(iterated: ast.expr) -> list[str]:
+    """Names that a loop reads from, also through what hands on one item for each: the first to end is its end."""
+    if isinstance(iterated, ast.Name):
+        return [iterated.id]
+    if isinstance(iterated, ast.Call) and called_name(iterated) in _HAND_ON:
+        return [name for argument in iterated.args for name in _read_by(argument)]
+    return []
 
 
 def _generators(tree: ast.AST) -> set[str]:

@@ -180,6 +180,10 @@ def _dry(record: RecordLike) -> str:
     # The last pass of a run that is over may well have begun; several that began without a step were empty.
     if len(empty) >= 2 and min(empty) > 1:
         return f"{count(found.step)} steps, none of them after epoch {min(empty) - 1} of {max(empty)}"
+    for event in record.events_of("idle-passes"):
+        if whole(event, "step") == found.step:
+            of = f" of {count(found.epochs)}" if found.epochs else ""
+            return f"{count(found.step)} steps, none of them after epoch {count(whole(event, 'epoch') or 1)}{of}"
     if len(begun) > 1 or found.epochs == 1:
         return ""
     if any(read_once(record.source(file)) for file in user_files(record)):

@@ -10,14 +10,19 @@ from ..user_frame import is_user_file
 from ._patch import read_locals
 
 _BATCH_EVENTS = 50
+_SHAPES = 16
+_IDLE = 3  # passes in a row in which nothing is trained: a look at one batch before an epoch is a single one
 
 
 class Plan:
     """Counts the passes over the loader that training draws from, and looks once for the number of epochs."""
 
-    def __init__(self, guest):
+    def __init__(self, guest, samples):
         self.guest = guest
+        self.samples = samples
         self.drew_from = None
+        self.drawn = self.idle = 0
+        self.shapes = []  # of the last batches that were told of
         self.passes = {}  # id of a loader -> passes begun for training, and the step at which the last one was
         self.source = {}  # id of an iterator -> (id of its loader, its length)
         self.epoch = 0
@@ -29,6 +34,7 @@ class Plan:
     def pass_begins(self, loader, iterator):
         key, beat = id(loader), self.guest.beat
         passes, steps = self.passes.get(key, (0, -1))
+        self._idles(passes > 0 and 0 < beat.steps == steps)
         # A pass for validation, or one after which nothing was stepped, is no epoch.
         if beat.phase != f.VALIDATION and beat.steps != steps:
             passes, steps = passes + 1, beat.steps
@@ -42,6 +48,13 @@ class Plan:
         self.source[id(iterator)] = (key, length, passes)
         if key == self.training and passes != self.epoch and not self.known:
             self._epoch_is(passes)
+
+    def _idles(self, untrained):
+        """Passes that draw nothing and train nothing: what is drawn from beside the loader has run out."""
+        drawn, self.drawn = self.samples.count - self.drawn, self.samples.count
+        self.idle = self.idle + 1 if untrained and drawn <= 1 else 0
+        if self.idle == _IDLE:
+            self.guest.say("idle-passes", step=self.guest.beat.steps, epoch=self.epoch)
 
     def stepped(self, beat):
         """After a step, once a second: which epoch this is, and what is still planned."""
@@ -74,8 +87,10 @@ class Plan:
             self.guest.say("plan", steps=steps, epochs=epochs, steps_per_epoch=per_epoch, source=source)
 
     def say_batch(self, step, shapes):
-        if self.batches < _BATCH_EVENTS:
+        """Tell of a batch that is shaped like none of the last ones: two that take turns are told once each."""
+        if self.batches < _BATCH_EVENTS and shapes not in self.shapes:
             self.batches += 1
+            self.shapes = [*self.shapes[1 - _SHAPES :], shapes]
             self.guest.say("batch", step=step, shapes=shapes)
 
 

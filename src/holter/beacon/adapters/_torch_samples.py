@@ -15,6 +15,7 @@ class Samples:
         self.guard = guard
         self.asked = {}  # id of an iterator -> indices of the batches that are still to come
         self.last = None
+        self.count = 0  # batches that came
 
     def patch(self, iterator_class):
         inner = getattr(iterator_class, "_next_index", None)
@@ -41,6 +42,7 @@ class Samples:
 
     def drawn(self, iterator):
         """A batch has come: it is the one that was asked for first."""
+        self.count += 1
         waiting = self.asked.get(id(iterator))
         self.last = waiting.popleft() if waiting else None
 

@@ -64,8 +64,8 @@ class _Adapter:
         self.is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
         self.device = _torch_device.Device(torch, self.beat, self.guard)
         guest.farewell.last_acts.insert(0, self.guard(self._last_loss))
-        self.plan = guest.plan = _torch_plan.Plan(guest)
         self.nan = NanWatch(guest, torch, self)
+        self.plan = guest.plan = _torch_plan.Plan(guest, self.nan.samples)
         self.compiles = Compiles(guest, torch)
         self.look = anatomy_of(guest)
         self.settings = Settings(guest, torch)

@@ -6,16 +6,20 @@ Why it matters: a run that leaks dies at a random epoch; a smaller batch only mo
 May be confused with: a batch or a spike too large (flat curve, then an end); caches that fill in the first steps.
 How sure: as sure as the trend alone: supported when it is clear and comes to much, else a hypothesis. What was looked
 at and ruled out is said.
-Cure: a library with code of its own: leave out one at a time, use a newer release, restart workers now and then.
+Cure: for a profiler that was left on a schedule; for a library with code of its own: leave out one at a time, use a
+newer release, restart workers now and then.
 """
 
 from __future__ import annotations
 
+from holter.diagnosis.evidence import user_files
 from holter.diagnosis.exhaustion import exhaustion_of
 from holter.diagnosis.fields import flag, number, whole
 from holter.diagnosis.leak_cause import LeakCause, leak_cause
+from holter.diagnosis.left_on import LeftOn, left_on
 from holter.diagnosis.rule import RecordLike
-from holter.finding import Cure, Ending, Evidence, Finding
+from holter.diagnosis.script import culprit_at
+from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 from holter.units import count
 
 CAUSE = "leak.native"
@@ -36,12 +40,27 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
             kept = "what the dataset stores in its worker, as a cache or a list"
         cure = Cure(f"find what is kept from step to step: {kept}")
         return Finding(CAUSE, found.grade, found.words, found.evidence, culprit, (cure,), found.forecast)
+    recorder = _recorder(record)
+    if recorder is not None:
+        culprit, on = recorder
+        claim = f"{found.words}, while {on.what} is on, which keeps a record of every operation until it is stopped"
+        bounded = (Cure(on.cure, on.how),)
+        return Finding(CAUSE, found.grade, claim, (*found.evidence, looked), culprit, bounded, found.forecast)
     cures = (
         Cure("leave out one library with code of its own at a time (decoding, augmentation, logging), and look again"),
         Cure("use a newer release of it; for a data worker, restart it each epoch (persistent_workers=False)"),
     )
     claim = f"{found.words}, and no variable of the script, model or tensor that it can reach grew with it"
     return Finding(CAUSE, found.grade, claim, (*found.evidence, looked), culprit, cures, found.forecast)
+
+
+def _recorder(record: RecordLike) -> tuple[Culprit, LeftOn] | None:
+    """Find what the script has left on and what takes memory for all that it sees."""
+    for file in user_files(record):
+        on = left_on(record.source(file))
+        if on is not None:
+            return culprit_at(file, record.source(file), on.line), on
+    return None
 
 
 def _looked(record: RecordLike, found: LeakCause) -> Evidence | None:

@@ -12,7 +12,7 @@ Cure: keep numbers instead of tensors, write results out, or bound the container
 from __future__ import annotations
 
 from holter.diagnosis.growing_line import Growing
-from holter.diagnosis.holder_line import line_of, made_line
+from holter.diagnosis.holder_line import handed_to, line_of, made_line
 from holter.diagnosis.holders import Holder
 from holter.diagnosis.leak_cause import leak_cause
 from holter.diagnosis.rule import RecordLike
@@ -45,6 +45,12 @@ def _cures(record: RecordLike, holder: Holder, statement: Growing | None) -> tup
     if statement is not None and statement.how == "join":
         return (
             Cure("write each part out, or into an array of the final size made before the loop", "", "exact"),
+            Cure("keep a running sum or mean of it instead", "", "equivalent"),
+        )
+    handed = handed_to(record, holder) if statement is None and holder.scope == "attribute" else None
+    if handed is not None and handed[1]:
+        return (
+            Cure(f"empty it after each epoch, such as with {handed[1]}.reset(): it keeps all that it is handed"),
             Cure("keep a running sum or mean of it instead", "", "equivalent"),
         )
     bound = made_line(record, holder)

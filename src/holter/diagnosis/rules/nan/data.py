@@ -48,4 +48,4 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     if bad == "outlier":
         check = "clip the inputs to what is plausible, e.g. x.clamp(-10, 10) after normalising"
     cures = (Cure(drop, check, "changed"), Cure("check the data once before training, and fail with its index there"))
-    return Finding(CAUSE, seen.grade, claim, evidence_of(seen), data_line(record, seen), cures)
+    return Finding(CAUSE, seen.grade, claim, evidence_of(seen), data_line(record, seen, name.split("[")[0]), cures)
