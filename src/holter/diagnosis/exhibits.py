@@ -12,7 +12,7 @@ from holter.diagnosis.fields import moment, number, part, text, whole
 from holter.diagnosis.memory import MemoryCurve, device_curve, memory_curve
 from holter.diagnosis.progress import lasted, progress_of
 from holter.diagnosis.rule import RecordLike
-from holter.finding import Verdict
+from holter.finding import Ending, Verdict
 from holter.units import count, duration, size
 
 _MEMORY_ENDINGS = ("oom-killed", "running")
@@ -52,13 +52,9 @@ class Exhibits:
 def exhibits(record: RecordLike, verdict: Verdict) -> Exhibits:
     """Gather the figures of a run, and the curves that bear on how it ended."""
     record = examined(record)
-    memory, progress, left = memory_curve(record), progress_of(record), exit_of(record)
+    progress, memory = progress_of(record), shown_memory(record, verdict.ending)
     charts = []
     ran_out = exhaustion_of(record, verdict.ending)
-    if ran_out is not None and ran_out.curve is not None and not ran_out.on_device:
-        memory = ran_out.curve
-    elif memory is not None and left is not None and left.m is not None:
-        memory = memory.until(left.m)
     family = verdict.findings[0].family if verdict.findings else ""
     by_memory = verdict.ending.kind in _MEMORY_ENDINGS or verdict.ending.signal == "SIGKILL" or family in _ABOUT_MEMORY
     if memory is not None and (by_memory or ran_out is not None):
@@ -66,9 +62,9 @@ def exhibits(record: RecordLike, verdict: Verdict) -> Exhibits:
     device = device_curve(record) if ran_out is not None and ran_out.on_device else None
     if device is not None:
         charts.append(_memory_chart("device memory", device))
-    pace = _pace(record, progress.pid) if verdict.ending.kind == "hung" else None
-    if pace is not None:
-        charts.append(pace)
+    falling = _pace_chart(record, progress.pid) if verdict.ending.kind == "hung" else None
+    if falling is not None:
+        charts.append(falling)
     charts += _of_the_family(record, family, progress.pid)
     return Exhibits(
         lasted=lasted(record),
@@ -83,6 +79,15 @@ def exhibits(record: RecordLike, verdict: Verdict) -> Exhibits:
             *(f"a rule could not be asked: {said}" for said in verdict.failed_rules),
         ),
     )
+
+
+def shown_memory(record: RecordLike, ending: Ending) -> MemoryCurve | None:
+    """Give the memory that bears on how the run ended: what ran out, or the run's own up to its end."""
+    memory, left = memory_curve(record), exit_of(record)
+    ran_out = exhaustion_of(record, ending)
+    if ran_out is not None and ran_out.curve is not None and not ran_out.on_device:
+        return ran_out.curve
+    return memory.until(left.m) if memory is not None and left is not None and left.m is not None else memory
 
 
 def _told(record: RecordLike) -> tuple[str, ...]:
@@ -130,29 +135,36 @@ def _memory_chart(label: str, curve: MemoryCurve) -> Chart:
     return Chart(label, values, size(values[0]), size(values[-1]), limit, curve.limit)
 
 
-def _pace(record: RecordLike, pid: int | None) -> Chart | None:
-    """Count the steps of each span of time, the silence at the end with them: a hang is a curve that falls to zero."""
+def _pace_chart(record: RecordLike, pid: int | None) -> Chart | None:
+    found = pace(record, pid, _SPANS)
+    usual = sorted(value for value in found[2] if value > 0) if found is not None else []
+    if found is None or not usual:
+        return None
+    return Chart("steps per second", found[2], rate(usual[len(usual) // 2]), rate(found[2][-1]))
+
+
+def pace(record: RecordLike, pid: int | None, spans: int) -> tuple[float, float, tuple[float, ...]] | None:
+    """Count the steps of each span of time, the silence at the end with them: a hang is a curve that falls to zero.
+
+    Gives when the first span begins, how long each is, and the steps per second in it.
+    """
     windows = [line for line in record.lines("steps") if whole(line, "pid") == pid and number(line, "n")]
     last = max((moment(line) for line in record.lines("sample")), default=0.0)
     if len(windows) < 4:
         return None
     begin = moment(windows[0])
-    span = (max(last, moment(windows[-1])) - begin) / _SPANS
+    span = (max(last, moment(windows[-1])) - begin) / spans
     if span <= 0:
         return None
-    done = [0.0] * _SPANS
+    done = [0.0] * spans
     for line in windows[1:]:
         # A window's steps lie between it and the one before; they are laid evenly over that time.
         end, took = moment(line), max(number(line, "sum") or 0.0, 1e-6)
         first, until = int((max(begin, end - took) - begin) / span), int((end - begin) / span)
-        for at in range(max(0, first), min(until, _SPANS - 1) + 1):
+        for at in range(max(0, first), min(until, spans - 1) + 1):
             low, high = max(end - took, begin + at * span), min(end, begin + (at + 1) * span)
             done[at] += (number(line, "n") or 0.0) * max(0.0, high - low) / took
-    values = tuple(n / span for n in done)
-    usual = sorted(value for value in values if value > 0)
-    if not usual:
-        return None
-    return Chart("steps per second", values, rate(usual[len(usual) // 2]), rate(values[-1]))
+    return begin, span, tuple(n / span for n in done)
 
 
 def rate(per_second: float) -> str:

@@ -75,10 +75,16 @@ def _is_time(value: Any) -> bool:
 
 def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
     """The beginning of a regular file. A link could lead out of the record, and a pipe would never end: OSError."""
+    return read_from(path, 0, most)
+
+
+def read_from(path: Path, begin: int, most: int) -> bytes:
+    """A part of a regular file."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(f"{path} is not a regular file")
+        file.seek(begin)
         return file.read(most)
 
 

@@ -108,17 +108,23 @@ def open_record(folder: Path) -> Record:
             if isinstance(line.get("file"), str) and isinstance(line.get("text"), str):
                 record.sources.setdefault(line["file"], line["text"].split("\n"))
     _read_timeline(record, folder / place.TIMELINE)
-    record.output = read_tail(folder / place.TAIL).decode("utf-8", "replace")
-    ended = any(line["k"] == "end" for line in record.events)
-    left_running = any(line["k"] == "detached" for line in record.events)
-    alive = left_running or (not ended and _same_machine(record.meta) and recorder_alive(record.meta))
-    record.live = alive
-    record.recorder_lost = not ended and not alive
+    settle(record, folder)
     if record.recorder_lost:
         _add_what_guests_left(record, folder)
     record.events.sort(key=lambda line: float(line["m"]))
     record.timeline.sort(key=lambda line: float(line["m"]))
     return record
+
+
+def settle(record: Record, folder: Path, *, output: bool = True) -> None:
+    """Take in the end of the output, and tell whether the run is still on."""
+    if output:
+        record.output = read_tail(folder / place.TAIL).decode("utf-8", "replace")
+    ended = any(line["k"] == "end" for line in record.events)
+    left_running = any(line["k"] == "detached" for line in record.events)
+    alive = left_running or (not ended and _same_machine(record.meta) and recorder_alive(record.meta))
+    record.live = alive
+    record.recorder_lost = not ended and not alive
 
 
 def _read(record: Record, path: Path) -> list[dict[str, Any]]:

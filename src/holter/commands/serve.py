@@ -1,0 +1,87 @@
+"""holter serve: all runs as a web page, live."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holter.errors import HolterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holter.views.web.server import Server
+
+_PORT = 8642
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), help=f"By default {_PORT}, or any free one where that is taken.")
+def command(host: str, port: int | None) -> None:
+    """Show all runs as a web page, live, until Ctrl-C.
+
+    Only this machine can reach it, and only with the token in the address that is printed. With --host 0.0.0.0 others
+    can reach it too, if they have the token; it travels unencrypted, so a tunnel is better: ssh -L 8642:localhost:8642.
+    It only reads: no run is ever touched by it.
+    """
+    from holter.views.web.door import Door
+    from holter.views.web.page import has_charts
+    from holter.views.web.reading import Reading
+    from holter.views.web.server import Server
+
+    reading = Reading([sys.executable, "-m", "holter.series.desk"])
+    server = _listening(lambda at: Server((host, at), _Runs(), reading, Door(host)), host, port)
+    server.watcher.start()
+    try:
+        if host not in ("127.0.0.1", "localhost", "::1"):
+            click.echo(f"holter: on {host}: whoever has this address with its token can read every run", err=True)
+        if not has_charts():
+            click.echo("holter: no charts: the chart library could not be had when this was built", err=True)
+        click.echo("holter: every run, live, until Ctrl-C; open this address in a browser", err=True)
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+        click.echo(f"http://{shown}:{server.server_address[1]}/?token={server.door.token}")
+        server.serve_forever(poll_interval=5.0)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.watcher.stop()
+        reading.close()
+
+
+def _listening(make: Callable[[int], Server], host: str, port: int | None) -> Server:
+    for at in [port] if port is not None else [_PORT, 0]:
+        try:
+            return make(at)
+        except OSError as error:
+            failed = error
+    raise HolterError(f"{host}:{port or _PORT} can't be listened on: {failed.strerror}", "Say another with: --port")
+
+
+class _Runs:
+    """The records of this user; a run's folder is found by its id alone, and never outside of them."""
+
+    def __init__(self) -> None:
+        from holter.record import place
+
+        self._place, self._base = place, place.home()
+
+    def ids(self) -> list[str]:
+        # A link could lead anywhere.
+        return [run for run in self._place.run_ids(self._base) if not self.folder(run).is_symlink()]
+
+    def folder(self, run: str) -> Path:
+        return self._place.runs_folder(self._base) / run
+
+    def quick_row(self, run: str) -> dict[str, Any]:
+        from holter.series.rows import quick_row
+
+        return quick_row(self.folder(run))
+
+    def written(self, run: str) -> tuple[int, ...]:
+        from holter.record.recent import written
+
+        return written(self.folder(run))

@@ -1,0 +1,87 @@
+"""What a chart is, before anyone draws it: its times, its channels, the limit that stands against them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Unit = Literal["bytes", "percent", "rate", "seconds", "number"]
+Points = Iterable[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One line of a chart; None where there was no reading at that time."""
+
+    key: str
+    label: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A forecast as it was told: from where memory stood to the limit, with the earliest and latest time."""
+
+    since: float
+    used: float
+    limit: float
+    when: float
+    earliest: float
+    latest: float
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Channels over the same times, in seconds since the run began."""
+
+    key: str
+    title: str
+    unit: Unit
+    times: tuple[float, ...]
+    channels: tuple[Channel, ...]
+    limit: float | None = None
+    limit_label: str = ""
+    stacked: bool = False
+    ahead: tuple[Ahead, ...] = ()
+
+    def channel(self, key: str) -> Channel | None:
+        return next((channel for channel in self.channels if channel.key == key), None)
+
+    def as_json(self) -> dict[str, Any]:
+        limit = {"value": short(self.limit), "label": self.limit_label} if self.limit else None
+        return {
+            "key": self.key,
+            "title": self.title,
+            "unit": self.unit,
+            "times": [round(time, 2) for time in self.times],
+            "channels": [
+                {"key": one.key, "label": one.label, "values": [short(value) for value in one.values]}
+                for one in self.channels
+            ],
+            "limit": limit,
+            "stacked": self.stacked,
+            "ahead": [{key: short(value) for key, value in vars(one).items()} for one in self.ahead],
+        }
+
+
+def chart_of(
+    key: str, title: str, unit: Unit, start: float, lines: Iterable[tuple[str, str, Points]], **more: Any
+) -> Chart | None:
+    """Set lines that were read at different times on one axis; None where none of them has two readings."""
+    named = [(name, label, dict(points)) for name, label, points in lines]
+    named = [one for one in named if one[2]]
+    times = sorted({m for _, _, points in named for m in points})
+    if len(times) < 2:
+        return None
+    channels = tuple(Channel(name, label, tuple(points.get(m) for m in times)) for name, label, points in named)
+    return Chart(key, title, unit, tuple(m - start for m in times), channels, **more)
+
+
+def short(value: float | None) -> float | int | None:
+    """A number with as many digits as any eye can use: six."""
+    if value is None or not math.isfinite(value):
+        return None
+    rounded = float(f"{value:.6g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded

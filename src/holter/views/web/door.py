@@ -1,0 +1,51 @@
+"""Who may come in: whoever has the token, under a name that is this machine's own."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import socket
+from http.cookies import CookieError, SimpleCookie
+
+
+class Door:
+    """Checks the Host of a request and its token.
+
+    The Host is checked so that a page elsewhere can't rebind its own name to this address and read along: a request
+    must name an address, localhost, this machine's name or the host that was asked for.
+    """
+
+    def __init__(self, host: str, token: str = "") -> None:
+        self.token = token or secrets.token_urlsafe(24)
+        self._names = {"localhost", host.lower(), socket.gethostname().lower()}
+        self._cookie = "holter"
+
+    def at(self, port: int) -> None:
+        """Cookies know no ports: two servers on one machine keep theirs apart by name."""
+        self._cookie = f"holter-{port}"
+
+    def knows_host(self, header: str | None) -> bool:
+        name = (header or "").strip().lower()
+        if name.startswith("["):
+            name = name[1:].partition("]")[0]
+        elif name.count(":") <= 1:
+            name = name.partition(":")[0]
+        try:
+            ipaddress.ip_address(name)
+            return True
+        except ValueError:
+            return name in self._names
+
+    def is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
+
+    def has_cookie(self, header: str | None) -> bool:
+        try:
+            found = SimpleCookie(header or "").get(self._cookie)
+        except CookieError:
+            return False
+        return found is not None and self.is_token(found.value)
+
+    def cookie(self) -> str:
+        return f"{self._cookie}={self.token}; HttpOnly; SameSite=Lax; Path=/"

@@ -1,0 +1,173 @@
+"""The server of the pages: standard library, read only, one thread for each page that is open."""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from holter.views.web import page
+from holter.views.web.door import Door
+from holter.views.web.reading import Reading, Unreadable
+from holter.views.web.watcher import Runs, Watcher
+
+_MOST_READERS = 128
+_HEARTBEAT = 15.0
+_RUN = re.compile(r"/api/run/([^/]+)(?:/(charts|words))?")
+_PAGES = re.compile(r"/|/run/[^/]+|/compare/[^/]+/[^/]+")
+_NO_TOKEN = (
+    "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'><title>Holter</title>"
+    "<link rel=stylesheet href=/page/style.css><div class=notice><h1>This page needs its token</h1>"
+    "<p>Open the whole address that holter serve printed, with what follows the question mark.</p></div>"
+)
+
+
+class Server(ThreadingHTTPServer):
+    """Everything that a request can reach: the parts of the page, the rows, and runs by their id."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], runs: Runs, reading: Reading, door: Door) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, Handler)
+        self.runs, self.reading, self.door = runs, reading, door
+        self.watcher = Watcher(runs, reading)
+        self.room = threading.BoundedSemaphore(_MOST_READERS)
+        door.at(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self.room.acquire(blocking=False):
+            self.shutdown_request(request)  # a flood of connections costs the flood, not the machine
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away in the middle of an answer is no news."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "Holter", ""
+    timeout = 60
+
+    def do_GET(self) -> None:
+        address = urlsplit(self.path)
+        asked = {name: values[0] for name, values in parse_qs(address.query, max_num_fields=20).items()}
+        door = self.server.door
+        if not door.knows_host(self.headers.get("Host")):
+            self._say(403, "text/plain", b"This name is not one of this machine's: ask for it with --host NAME.\n")
+        elif "token" in asked and door.is_token(asked["token"]):
+            rest = urlencode({name: value for name, value in asked.items() if name != "token"})
+            path = "/" + address.path.lstrip("/")  # two slashes would name another machine
+            self._say(303, "text/plain", b"", Location=path + (f"?{rest}" if rest else ""), Set_Cookie=door.cookie())
+        elif address.path == "/page/style.css":
+            self._part("style.css")
+        elif not door.has_cookie(self.headers.get("Cookie")):
+            self._say(403, "text/html; charset=utf-8", _NO_TOKEN.encode())
+        else:
+            self._answer(address.path, asked)
+
+    def _answer(self, path: str, asked: dict[str, str]) -> None:
+        found = _RUN.fullmatch(path)
+        if _PAGES.fullmatch(path):
+            self._say(200, "text/html; charset=utf-8", page.served_page())
+        elif path.startswith("/page/"):
+            self._part(path.removeprefix("/page/"))
+        elif path == "/api/runs":
+            self._json(json.dumps({"runs": self.server.watcher.rows()}).encode())
+        elif path == "/events":
+            self.server.reading.warm()
+            self._events(asked.get("run"))
+        elif found is not None and found[1] in self.server.runs.ids():
+            self._run(found[1], found[2] or "run", asked)
+        else:
+            self._say(404, "application/json", b'{"error":"there is no such run"}')
+
+    def _part(self, name: str) -> None:
+        raw = page.parts().get(name)  # from a table: no path of the request ever reaches the disk
+        if raw is None:
+            self._say(404, "text/plain", b"not found\n")
+        else:
+            self._say(200, page.content_type(name), raw)
+
+    def _run(self, run: str, what: str, asked: dict[str, str]) -> None:
+        folder = str(self.server.runs.folder(run))
+        request: dict[str, Any] = {"do": what, "folder": folder}
+        for name in ("columns", "begin", "end"):
+            number = _number(asked.get(name))
+            request |= {name: number} if number is not None else {}
+        try:
+            answer, took = self.server.reading.ask(**request)
+        except Unreadable as error:
+            self._say(422, "application/json", json.dumps({"error": str(error)}).encode())
+            return
+        self.server.watcher.shown(run, took)
+        self._json(answer)
+
+    def _events(self, run: str | None) -> None:
+        """What is new, as it comes; a line now and then finds out whether the reader is still there."""
+        if run is not None and run not in self.server.runs.ids():
+            self._say(404, "text/plain", b"there is no such run\n")
+            return
+        self._head(200, "text/event-stream", Cache_Control="no-store", Connection="close")
+        self.close_connection = True
+        reader = self.server.watcher.join(run)
+        try:
+            self.wfile.write(b"retry: 2000\n\n")
+            while True:
+                try:
+                    kind, text = reader.news.get(timeout=_HEARTBEAT)
+                    self.wfile.write(f"event: {kind}\ndata: {text}\n\n".encode())
+                except queue.Empty:
+                    self.wfile.write(b": still here\n\n")
+        except OSError:
+            pass
+        finally:
+            self.server.watcher.leave(reader)
+
+    def _json(self, body: bytes) -> None:
+        self._say(200, "application/json", body)
+
+    def _say(self, status: int, kind: str, body: bytes, **headers: str) -> None:
+        self._head(status, kind, Content_Length=str(len(body)), Cache_Control="no-store", **headers)
+        self.wfile.write(body)
+
+    def _head(self, status: int, kind: str, **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Security-Policy", page.policy())
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        self.close_connection = True
+        self._say(code, "text/plain", b"this can't be answered\n")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
+        """Say nothing: the terminal is for the address."""
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        found = float(text) if text is not None and len(text) < 40 else None
+    except ValueError:
+        return None
+    return found if found is not None and abs(found) < 1e12 else None

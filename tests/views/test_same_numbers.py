@@ -1,0 +1,81 @@
+"""Every view of a record says the same: text, JSON, Markdown, the report's file, the server's answer and its list."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import pytest
+from tests.views.conftest import keep
+from tests.views.records import ALL
+
+from holter.diagnosis.doctor import verdict
+from holter.diagnosis.exhibits import exhibits
+from holter.record.reader import open_record
+from holter.series.document import document_of
+from holter.views.markdown import markdown_of
+from holter.views.text import write_verdict
+from holter.views.web.page import report_page
+
+
+def said_as_text(record, told):
+    stream = io.StringIO()
+    write_verdict(told, exhibits(record, told), stream, width=120)
+    return " ".join(stream.getvalue().split())
+
+
+def unescaped(markdown):
+    return re.sub(r"\\([\\*_{}\[\]<>#|~])", r"\1", markdown)
+
+
+@pytest.mark.parametrize("kind", sorted(ALL))
+def test_all_views_say_the_same(kind, tmp_path, serve):
+    """The ending, the claims and every figure are the same words in all of them."""
+    folder = keep(ALL[kind](), tmp_path)
+    record = open_record(folder)
+    told = verdict(record)
+    document = document_of(record, told)
+    text = said_as_text(record, told)
+    markdown = unescaped(markdown_of(document))
+    inside = re.search(r'id="document">(.*?)</script>', report_page(document).decode()).group(1)
+    report = json.loads(inside)
+    served = serve(tmp_path)
+    answer = served.json("/api/run/r-0001?columns=600")
+    figures = {figure["key"]: figure for figure in document["figures"]}
+
+    assert report == document
+    assert answer == document
+    assert document["ending"]["claim"] == told.ending.claim
+    assert told.ending.claim in markdown
+    for finding in told.findings:
+        assert finding.claim[1:] in markdown
+        assert finding.claim[1:] in " ".join(json.dumps(told.as_json(), ensure_ascii=False).split())
+    for figure in figures.values():
+        assert f"**{figure['value']}**" in markdown
+    assert figures["lasted"]["value"] in text
+    assert figures["steps"]["value"] in text
+    if kind in ("healthy", "leaking"):
+        assert figures["memory"]["value"] in text
+    peak = max(
+        value for chart in document["charts"] if chart["key"] == "memory" for value in chart["channels"][0]["values"]
+    )
+    assert peak == pytest.approx(exhibits(record, told).peak_memory, rel=1e-5)
+
+
+def test_the_list_says_what_the_run_says(tmp_path, serve, wait_for):
+    """A row of the list has the ending, the first finding and the length of the run's own page."""
+    for make in ALL.values():
+        keep(make(), tmp_path)
+    served = serve(tmp_path)
+
+    def rows():
+        found = served.json("/api/runs")["runs"]
+        return found if all(row["known"] for row in found) else None
+
+    for row in wait_for(rows, "the study of all runs"):
+        page = served.json(f"/api/run/{row['id']}")
+        first = page["findings"][0]["claim"] if page["findings"] else page["ending"]["claim"]
+        lasted = next(figure["value"] for figure in page["figures"] if figure["key"] == "lasted")
+
+        assert (row["kind"], row["why"], row["lasted"]) == (page["ending"]["kind"], first, lasted)

@@ -1,0 +1,230 @@
+"""The server at its door: who comes in, what can be reached, and what stays text."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from urllib.parse import quote
+
+import pytest
+from tests.conftest import HOLTER
+from tests.views.conftest import keep
+from tests.views.records import healthy_run, leaking_run, raising_run
+
+SECRET = "only-the-owner-may-read-this"
+
+
+@pytest.fixture
+def served(tmp_path, serve):
+    home = tmp_path / "home"
+    keep(leaking_run(), home)
+    keep(raising_run(), home)
+    (tmp_path / "secret.txt").write_text(SECRET)
+    return serve(home)
+
+
+@pytest.mark.parametrize("path", ["/", "/run/r-0001", "/api/runs", "/api/run/r-0001", "/events", "/page/main.js"])
+@pytest.mark.parametrize("cookie", ["", "holter-1=x", "no cookie at all;;;=", "wrong"])
+def test_without_the_token_nothing_is_told(served, path, cookie):
+    """Neither a page nor a row nor whether a run exists."""
+    given = served.cookie[:-3] + "abc" if cookie == "wrong" else cookie
+
+    status, _headers, body = served.ask(path, Cookie=given)
+
+    assert status == 403
+    assert b"r-0001" not in body
+
+
+@pytest.mark.parametrize("token", ["", "x", "%00", "é", "x" * 5000])
+def test_a_wrong_token_opens_nothing(served, token):
+    """Whatever stands in the address."""
+    status, headers, body = served.ask(f"/?token={quote(token)}", Cookie="")
+
+    assert (status, "Set-Cookie" in headers) == (403, False)
+    assert b"needs its token" in body
+
+
+def test_the_token_becomes_a_cookie_and_leaves_the_address(served):
+    """No token stays in the history of the browser; scripts can't read the cookie."""
+    status, headers, _body = served.ask(f"/run/r-0001?token={served.token}&x=1", Cookie="")
+
+    assert (status, headers["Location"]) == (303, "/run/r-0001?x=1")
+    assert headers["Set-Cookie"] == f"{served.cookie}; HttpOnly; SameSite=Lax; Path=/"
+
+
+def test_a_redirect_never_leads_to_another_machine(served):
+    """Two slashes at the front would be a machine's name."""
+    _status, headers, _body = served.ask(f"//evil.example/?token={served.token}", Cookie="")
+
+    assert headers["Location"] == "/evil.example/"
+
+
+@pytest.mark.parametrize(
+    ("host", "welcome"),
+    [("127.0.0.1:1", True), ("localhost:99", True), ("[::1]:8", True), ("10.7.7.7", True), (socket.gethostname(), True),
+     ("evil.example", False), ("127.0.0.1.evil.example", False), ("localhost.evil.example:80", False), ("", False)],
+)  # fmt: skip
+def test_a_name_that_is_not_this_machines_is_turned_away(served, host, welcome):
+    """A page elsewhere could rebind its own name to this address, and would then be let in by the cookie."""
+    status, _headers, body = served.ask("/api/runs", Host=host)
+
+    assert (status == 200) is welcome, body
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/page/../../../secret.txt", "/page/%2e%2e/secret.txt", "/page//etc/passwd", "/page/..%2f..%2fpage.py",
+     "/api/run/..", "/api/run/%2e%2e%2f%2e%2e%2fsecret.txt", "/api/run/../../secret.txt", "/api/run/r-0001/../../x",
+     "/api/run/r-0001%00", "/api/run//etc/passwd", "/secret.txt", "/../secret.txt", "/page/", "/page/uplot/LICENSE"],
+)  # fmt: skip
+def test_no_path_leads_out_of_the_records(served, path):
+    """A run is found by its id in the list of runs, a part of the page in a table: no path ever reaches the disk."""
+    connection = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=10)
+    connection.putrequest("GET", path, skip_host=True)  # as it is: no client tidies it up
+    connection.putheader("Host", "localhost")
+    connection.putheader("Cookie", served.cookie)
+    connection.endheaders()
+    answer = connection.getresponse()
+
+    assert answer.status == 404
+    assert SECRET.encode() not in answer.read()
+
+
+def test_a_link_among_the_runs_is_not_followed(served, tmp_path):
+    """A record that lies elsewhere is no run of this home, whatever its name is."""
+    other = keep(healthy_run(), tmp_path / "other")
+    (served.home / "runs" / "r-0077").symlink_to(other)
+
+    assert served.ask("/api/run/r-0077")[0] == 404
+    assert "r-0077" not in [row["id"] for row in served.json("/api/runs")["runs"]]
+
+
+def test_only_reading_is_possible(served):
+    """There is nothing to post, put or delete."""
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+        connection = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=10)
+        connection.request(method, "/api/run/r-0001", headers={"Cookie": served.cookie})
+
+        assert connection.getresponse().status == 501
+
+
+def test_the_page_may_run_only_its_own_scripts_and_talk_only_to_its_server(served):
+    """Said to the browser with every answer; no other page may frame it or read from it."""
+    for path in ("/", "/api/runs", "/page/main.js", "/nowhere"):
+        _status, headers, _body = served.ask(path)
+        policy = headers["Content-Security-Policy"]
+
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "Access-Control-Allow-Origin" not in headers
+
+
+def test_a_damaged_record_costs_only_itself(served):
+    """Its row says so, its page says why, and the others are shown."""
+    meta = served.home / "runs" / "r-0001" / "record.json"
+    meta.write_bytes(meta.read_bytes()[:50])
+
+    status, _headers, body = served.ask("/api/run/r-0001")
+    rows = {row["id"]: row for row in served.json("/api/runs")["runs"]}
+
+    assert (status, "damaged" in json.loads(body)["error"]) == (422, True)
+    assert rows["r-0001"]["kind"] == "unreadable"
+    assert served.json("/api/run/r-0002")["ending"]["kind"] == "exception"
+
+
+def test_a_reading_desk_that_is_killed_is_replaced(served, wait_for):
+    """A record too large for the machine takes the reader down, not the server."""
+    served.json("/api/run/r-0001")
+    children = wait_for(lambda: _children(served.process.pid), "the desk")
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+
+    assert served.json("/api/run/r-0002")["run"]["id"] == "r-0002"
+
+
+def _children(pid):
+    done = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_news_of_a_new_run_and_of_one_that_is_gone(served):
+    """Whoever has the list open is told, without asking again."""
+    connection = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=20)
+    connection.request("GET", "/events", headers={"Cookie": served.cookie})
+    news = connection.getresponse()
+    served.json("/api/runs")
+    keep(healthy_run(), served.home, "fresh")
+    told = _until(news, lambda text: '"r-0003"' in text and '"completed"' in text)
+    shutil.rmtree(served.home / "runs" / "r-0003")
+    gone = _until(news, lambda text: "event: gone\ndata: r-0003" in text)
+
+    assert '"name": "fresh"' in told
+    assert gone
+
+
+def test_a_run_whose_recorder_is_killed_does_not_run_on_for_ever(holter, serve, wait_for):
+    """Nothing is written any more; whoever watches is told all the same, and finds it ended."""
+    run = holter.start("run", "-q", "--", "sleep", "12")
+    wait_for(lambda: holter.timeline("sample"), "the first sample")
+    served = serve(holter.home)
+    assert served.json("/api/run/r-0001")["ending"]["kind"] == "running"
+    connection = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=20)
+    connection.request("GET", "/events?run=r-0001", headers={"Cookie": served.cookie})
+    news = connection.getresponse()
+    run.kill()
+    run.wait()
+    long_silent = time.monotonic() + 3
+    _until(news, lambda text: text.endswith("event: changed\n") and time.monotonic() > long_silent)
+
+    assert time.monotonic() < long_silent + 7
+    assert served.json("/api/run/r-0001")["ending"]["kind"] != "running"
+
+
+def _until(news, right, seconds=15):
+    text, end = "", time.monotonic() + seconds
+    while time.monotonic() < end and not right(text):
+        text += news.readline().decode()
+    return text
+
+
+def test_ctrl_c_ends_it_and_its_desk(served):
+    """At once, with exit code 0 and nothing left behind."""
+    served.json("/api/run/r-0001")
+    desks = _children(served.process.pid)
+    served.process.send_signal(signal.SIGINT)
+
+    assert served.process.wait(5) == 0
+    assert desks
+    assert all(subprocess.run(["ps", "-p", str(pid)], capture_output=True).returncode for pid in desks)
+
+
+def test_a_port_that_is_taken_is_told(served):
+    """One line with the way out; without --port another one is taken."""
+    port = served.base.rpartition(":")[2]
+    done = subprocess.run([*HOLTER, "serve", "--port", port], capture_output=True, text=True, timeout=20)
+
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "--port" in done.stderr
+
+
+def test_listening_for_others_has_to_be_asked_for_and_is_said(tmp_path, serve):
+    """By default only this machine reaches it."""
+    command = [*HOLTER, "serve", "--host", "0.0.0.0", "--port", "0"]
+    environ = {"HOLTER_HOME": str(tmp_path), "PATH": "/usr/bin"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
+    address = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _out, said = process.communicate(timeout=10)
+
+    assert address.startswith("http://127.0.0.1:")
+    assert "whoever has this address" in said
+    assert serve(tmp_path).base.startswith("http://127.0.0.1:")
