@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test lint types bench score docs clean
+.PHONY: test lint types bench score docs browser clean
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(VENV)
 # torch first and by itself: the pinned build keeps the other frameworks from pulling in a CUDA one.
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
@@ -17,8 +17,8 @@ test: $(STAMP) lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests bench docs
-	$(BIN)/ruff format --check src tests bench docs
+	$(BIN)/ruff check src tests bench docs hatch_build.py
+	$(BIN)/ruff format --check src tests bench docs hatch_build.py
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -30,8 +30,13 @@ bench: $(STAMP)
 score: $(STAMP)
 	$(BIN)/python -m tests.score $(NAMES) $(if $(WRITE),--write)
 
+# The pages are tested in a real Chromium; where there is none those tests skip, and say so.
+browser:
+	command -v chromium || { apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends chromium fonts-liberation; }
+
 docs: $(STAMP)
 	$(BIN)/python docs/make_rules.py
+	$(BIN)/python docs/make_check.py
 
 clean:
 	rm -rf $(VENV) build dist

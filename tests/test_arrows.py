@@ -24,6 +24,8 @@ MAY_IMPORT = {
     "recorder": BOTTOM | {"probes", "record", "__init__"},
     "diagnosis": BOTTOM,
     "remedies": BOTTOM | {"record"},
+    "check": BOTTOM,
+    "series": BOTTOM | {"record", "diagnosis"},
     "views": BOTTOM,
 }
 # The package's own face, its entry points, and the script of the demo: these may import everything.

@@ -28,6 +28,9 @@ FROZEN = {
     "why": {"[RUN]", "--json"},
     "ls": {"--all"},
     "attach": {"PID", "--json"},
+    "serve": {"--host", "--port"},
+    "report": {"[RUN]", "--output -o", "--format [html|md]"},
+    "check": {"[PATH...]", "--fix", "--diff", "--format [text|json|sarif|github]", "--select", "--ignore"},
     "demo": set[str](),
 }
 
@@ -79,6 +82,10 @@ def words_of(done: subprocess.CompletedProcess[bytes]) -> str:
         (["run", "--heal", "--resume-args", "'", "--", "true"], 2, "can't be read"),
         (["no-such-command"], 2, "No such command"),
         (["why", "a", "b"], 2, "unexpected extra argument"),
+        (["report", "--format", "pdf"], 2, "html"),
+        (["report", "r-0042"], 3, "holter ls"),
+        (["serve", "--port", "99999"], 2, "65535"),
+        (["serve", "--host", "203.0.113.1", "--port", "0"], 1, "can't be listened on"),
         (["attach"], 2, "PID"),
         (["attach", "me"], 2, "integer"),
         (["run", "--", "no-such-program-here"], 127, "command not found"),
@@ -91,6 +98,9 @@ def words_of(done: subprocess.CompletedProcess[bytes]) -> str:
         (["attach", "0"], 5, "not the number of a process"),
         (["attach", "--", "-1"], 5, "not the number of a process"),
         (["attach", str(2**70)], 5, "there is no process"),
+        (["check"], 2, "there is no path to check"),
+        (["check", "no/such/file.py"], 2, "there is no no/such/file.py"),
+        (["check", "--select", "HLT9", "."], 2, "no rule is called 'HLT9'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

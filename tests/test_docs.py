@@ -5,18 +5,21 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import pytest
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-def test_the_rules_page_is_made_from_the_rules() -> None:
-    """docs/rules.md is what `make docs` writes today."""
-    spec = importlib.util.spec_from_file_location("make_rules", DOCS / "make_rules.py")
+@pytest.mark.parametrize(("maker", "page"), [("make_rules", "rules.md"), ("make_check", "check.md")])
+def test_the_rules_pages_are_made_from_the_rules(maker: str, page: str) -> None:
+    """docs/rules.md and docs/check.md are what `make docs` writes today."""
+    spec = importlib.util.spec_from_file_location(maker, DOCS / f"{maker}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 
-    assert (DOCS / "rules.md").read_text() == module.page(), "run `make docs`"
+    assert (DOCS / page).read_text() == module.page(), "run `make docs`"
 
 
 def test_every_event_that_is_written_is_documented() -> None:

@@ -1,0 +1,105 @@
+"""Which names carry an autograd graph at a place, and which of them flow into a backward()."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from holter.check.bindings import dotted
+from holter.check.module import Loop, Module
+from holter.check.values import names_in
+
+# Methods of a tensor that give a tensor with its graph.
+_KEEP = frozenset(
+    (
+        *("sum", "mean", "max", "min", "abs", "sqrt", "pow", "exp", "log", "softmax", "sigmoid", "clone", "contiguous"),
+        *("cpu", "cuda", "to", "float", "double", "half"),
+        *("view", "reshape", "squeeze", "unsqueeze", "flatten", "transpose", "permute"),
+    )
+)
+
+_FUNCTIONAL = re.compile(r"^torch\.nn\.functional\.(?:\w*loss\w*|\w*cross_entropy\w*|\w*_div|nll\w*)$")
+_CUT = re.compile(r"\.item\(|\.detach\(|no_grad|inference_mode|\.numpy\(|float\(")
+
+
+def carrier(module: Module, node: ast.expr, carrying: set[str]) -> str:
+    """Give the name whose graph an expression carries along; nothing where it is cut or there is none."""
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        name = dotted(node)
+        return name if name in carrying else ""
+    if isinstance(node, ast.BinOp):
+        return carrier(module, node.left, carrying) or carrier(module, node.right, carrying)
+    if isinstance(node, ast.UnaryOp):
+        return carrier(module, node.operand, carrying)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEP:
+        return carrier(module, node.func.value, carrying)
+    return ""
+
+
+def fresh_graph(module: Module, node: ast.expr) -> str:
+    """Give the call that makes a graph right here: a loss of what a model puts out; nothing for anything else."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if not isinstance(node, ast.Call):
+        return ""
+    full = module.qualified(node.func)
+    loss = module.kinds.of(node.func) == "criterion" or bool(_FUNCTIONAL.search(full))
+    function = module.callee(node)
+    if function is not None:
+        loss = not _CUT.search(ast.unparse(function))
+    inner = [one for given in node.args for one in ast.walk(given) if isinstance(one, ast.Call)]
+    models = [one for one in inner if module.kinds.of(one.func) == "torch-model"]
+    # What is cut away may be another argument: only a model's own output counts.
+    whole = [one for one in models if not _cut_above(module, one, node)]
+    return ast.unparse(node.func) if loss and whole else ""
+
+
+def _cut_above(module: Module, inner: ast.AST, outer: ast.AST) -> bool:
+    for above in module.ancestors(inner):
+        if above is outer:
+            return False
+        if isinstance(above, ast.Attribute) and above.attr in ("detach", "item", "data"):
+            return True
+    return False
+
+
+def losses_of(module: Module, loop: Loop) -> dict[str, ast.Call]:
+    """Give the names whose backward() is called at each turn of a loop, and the call."""
+    found: dict[str, ast.Call] = {}
+    for call in module.training.backwards:
+        if module.loop_of(call) is loop:
+            lost = module.training.lost(call)
+            while isinstance(lost, ast.BinOp):
+                lost = lost.left
+            name = dotted(lost) if lost is not None else ""
+            if name:
+                found.setdefault(name, call)
+    return found
+
+
+def flows_to_backward(module: Module, scope: ast.AST) -> set[str]:
+    """Give the names of a function that end up in a loss, by following its assignments back."""
+    wanted: set[str] = set()
+    for call in module.training.backwards:
+        if module.scope_of(call) is scope:
+            lost = module.training.lost(call)
+            if lost is not None and not isinstance(lost, ast.Name):
+                wanted |= names_in(lost)
+            elif isinstance(lost, ast.Name):
+                wanted.add(lost.id)
+    pairs: list[tuple[set[str], set[str]]] = []
+    for node in module.within(scope):
+        if isinstance(node, ast.Assign):
+            into = {one for target in node.targets for one in names_in(target)}
+            pairs.append((into, names_in(node.value)))
+        elif isinstance(node, ast.AugAssign):
+            pairs.append((names_in(node.target), names_in(node.value)))
+        elif isinstance(node, (ast.For, ast.AsyncFor)):
+            pairs.append((names_in(node.target), names_in(node.iter)))
+    direct = set(wanted)
+    for _ in range(6):
+        grown = {name for into, of in pairs if into & wanted for name in of}
+        if grown <= wanted:
+            break
+        wanted |= grown
+    return wanted | direct

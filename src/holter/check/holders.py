@@ -1,0 +1,76 @@
+"""What a loop lets grow: lists, sums and dicts that outlive its turns."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from holter.check.bindings import dotted
+from holter.check.module import Function, Loop, Module
+from holter.check.values import argument, names_in
+
+_TAKE_NUMBERS = ("print", "sum", "len", "float", "min", "max", "np.mean", "numpy.mean", "np.sum")
+
+
+def growing(module: Module, loop: Loop | Function) -> Iterator[tuple[ast.stmt, str, ast.expr]]:
+    """Give the statements of a loop that add to something: the statement, the name of what grows, and what is added."""
+    for node in module.within(loop):
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+            target = node.target
+            holder = dotted(target.value if isinstance(target, ast.Subscript) else target)
+            if holder:
+                yield node, holder, node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+            owner = node.func.value
+            holder = dotted(owner.value if isinstance(owner, ast.Subscript) else owner)
+            statement = module.parents.get(node)
+            if holder and node.args and isinstance(statement, ast.Expr):
+                yield statement, holder, node.args[0]
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
+            holder = dotted(node.targets[0])
+            if holder and holder == dotted(node.value.left):
+                yield node, holder, node.value.right
+
+
+def outlives(module: Module, loop: Loop, statement: ast.stmt, holder: str) -> bool:
+    """Whether what grows is older than the loop, and not set anew or emptied in it."""
+    if isinstance(loop.body[-1], (ast.Break, ast.Return)):
+        return False  # it has one turn
+    bound = module.bound(statement, holder)
+    plain = [one for one in bound if one.how in ("set", "part", "loop", "with")]
+    if any(module.inside(one.node, loop) and one.node is not statement for one in plain):
+        return False
+    if not plain and not holder.startswith("self."):
+        return False
+    if any(isinstance(one.value, ast.Call) and argument(one.value, "maxlen") is not None for one in plain):
+        return False
+    empties = ("clear", "pop", "popleft", "reset")
+    return not any(
+        isinstance(call.func, ast.Attribute) and call.func.attr in empties and dotted(call.func.value) == holder
+        for call in module.calls_in(loop)
+    )
+
+
+def used_as_tensor(module: Module, holder: str, value: ast.expr) -> bool:
+    """Whether anything asks the sum or the list for what only a tensor has."""
+    if holder.startswith("self."):
+        return True
+    scope = module.scope_of(value)
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Attribute) and dotted(node.value) == holder and node.attr not in ("append", "extend"):
+            return True
+        torch = isinstance(node, ast.Call) and module.qualified(node.func).startswith("torch.")
+        if torch and isinstance(node, ast.Call) and any(holder in names_in(one) for one in node.args):
+            return True
+        if isinstance(node, ast.Return) and node.value is not None and holder in names_in(node.value):
+            return True
+        given = isinstance(node, ast.Call) and any(dotted(one) == holder for one in node.args)
+        if given and isinstance(node, ast.Call) and dotted(node.func) not in _TAKE_NUMBERS:
+            return True
+        if isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
+            over = [node.iter] if isinstance(node, ast.For) else [one.iter for one in node.generators]
+            if any(holder in names_in(one) for one in over):
+                return True
+        if isinstance(node, ast.Subscript) and dotted(node.value) == holder and isinstance(node.ctx, ast.Load):
+            return True
+    return False

@@ -1,0 +1,254 @@
+"""A parsed script as the rules see it: its calls, loops and functions, what names stand for, and which loops train."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any
+
+from holter.check.bindings import BINDERS, Binding, Bindings, dotted
+from holter.check.imports import Imports
+from holter.check.kinds import Kinds
+from holter.check.training import Training
+
+Loop = ast.For | ast.AsyncFor | ast.While
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+# Nodes that only say how another is used.
+MARKS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+
+
+class Module:
+    """One file's syntax tree with an index: rules look up, they do not walk."""
+
+    def __init__(self, tree: ast.Module, text: str, path: str) -> None:
+        self.tree = tree
+        self.text = text
+        self.path = path
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self.calls: list[ast.Call] = []
+        self.loops: list[Loop] = []
+        self.functions: list[Function] = []
+        self.classes: list[ast.ClassDef] = []
+        self.withs: list[ast.With | ast.AsyncWith] = []
+        self.tries: list[ast.Try] = []
+        self.products: list[ast.BinOp] = []
+        self.imports = Imports()
+        self.bindings = Bindings(self)
+        kept_in: dict[type[ast.AST], list[Any]] = {
+            ast.Call: self.calls,
+            ast.For: self.loops,
+            ast.AsyncFor: self.loops,
+            ast.While: self.loops,
+            ast.FunctionDef: self.functions,
+            ast.AsyncFunctionDef: self.functions,
+            ast.ClassDef: self.classes,
+            ast.With: self.withs,
+            ast.AsyncWith: self.withs,
+            ast.Try: self.tries,
+            ast.BinOp: self.products,
+        }
+        for node in self._everything(tree):
+            kind = type(node)
+            if kind in kept_in:
+                kept_in[kind].append(node)
+            if kind in BINDERS:
+                self.bindings.note(node)
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                self.imports.note(node)
+        for kept in kept_in.values():
+            kept.sort(key=lambda node: (node.lineno, node.col_offset))
+        self.bindings.settle()
+
+    def _everything(self, tree: ast.Module) -> Iterator[ast.AST]:
+        """Give every node that can stand for something, and note what it stands in; this is most of a check's time."""
+        stack: list[ast.AST] = [tree]
+        parents = self.parents
+        while stack:
+            node = stack.pop()
+            yield node
+            for name in node._fields:
+                value = getattr(node, name, None)
+                if value.__class__ is list:
+                    for one in value:
+                        if isinstance(one, ast.AST):
+                            parents[one] = node
+                            stack.append(one)
+                elif isinstance(value, ast.AST) and not isinstance(value, MARKS):
+                    parents[value] = node
+                    stack.append(value)
+
+    # -- where a node stands ------------------------------------------------------------------------------------------
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Give what a node stands in, from the inside out."""
+        while (above := self.parents.get(node)) is not None:
+            yield above
+            node = above
+
+    def function_of(self, node: ast.AST) -> Function | None:
+        return next((above for above in self.ancestors(node) if isinstance(above, FUNCTIONS)), None)
+
+    def class_of(self, node: ast.AST) -> ast.ClassDef | None:
+        return next((above for above in self.ancestors(node) if isinstance(above, ast.ClassDef)), None)
+
+    def scope_of(self, node: ast.AST) -> ast.AST:
+        """Give the function, or the module, whose names a node sees first."""
+        inner = node
+        for above in self.ancestors(node):
+            if isinstance(above, (*FUNCTIONS, ast.Lambda)):
+                # A decorator or a default belongs to what is around the function.
+                if inner is getattr(above, "args", None) or inner in getattr(above, "decorator_list", ()):
+                    inner = above
+                    continue
+                return above
+            inner = above
+        return self.tree
+
+    def loop_of(self, node: ast.AST) -> Loop | None:
+        """Give the innermost loop whose body runs a node again, within its function."""
+        inner = node
+        for above in self.ancestors(node):
+            if isinstance(above, LOOPS) and inner in above.body:
+                return above
+            if isinstance(above, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
+                return None
+            inner = above
+        return None
+
+    def loops_of(self, node: ast.AST) -> Iterator[Loop]:
+        """Give all loops around a node within its function, from the inside out."""
+        loop = self.loop_of(node)
+        while loop is not None:
+            yield loop
+            loop = self.loop_of(loop)
+
+    def in_test(self, node: ast.AST) -> bool:
+        """Whether a node belongs to a test: by the file's name, or that of a function around it."""
+        name = PurePath(self.path).name
+        if name.startswith("test_") or name.endswith(("_test.py", "_tests.py")) or name == "conftest.py":
+            return True
+        return any(isinstance(above, FUNCTIONS) and above.name.startswith("test_") for above in self.ancestors(node))
+
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
+
+    def inside(self, node: ast.AST, outer: ast.AST) -> bool:
+        return any(above is outer for above in self.ancestors(node))
+
+    def conditions(self, node: ast.AST, until: ast.AST) -> list[ast.If]:
+        """Give the `if`s between a node and what it stands in."""
+        found: list[ast.If] = []
+        inner = node
+        for above in self.ancestors(node):
+            if above is until:
+                break
+            if isinstance(above, ast.If) and inner is not above.test:
+                found.append(above)
+            inner = above
+        return found
+
+    def within(self, outer: ast.AST) -> Iterator[ast.AST]:
+        """Give all nodes below one, without the bodies of functions and classes that are only defined there."""
+        stack = list(ast.iter_child_nodes(outer))
+        while stack:
+            node = stack.pop()
+            yield node
+            if not isinstance(node, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
+                stack.extend(ast.iter_child_nodes(node))
+
+    def calls_in(self, outer: ast.AST) -> list[ast.Call]:
+        found = [node for node in self.within(outer) if isinstance(node, ast.Call)]
+        return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+    # -- what names stand for -----------------------------------------------------------------------------------------
+
+    def qualified(self, node: ast.AST) -> str:
+        """Give the full dotted name of what an expression refers to, by the file's imports; else nothing."""
+        name = dotted(node)
+        if not name:
+            return ""
+        first = name.partition(".")[0]
+        if not self.imports.knows(first) or self.bindings.shadows(node, first):
+            return ""
+        return self.imports.resolve(name)
+
+    def value(self, node: ast.AST, name: str) -> ast.expr | None:
+        """Give what a name was last set to before a node, if that was a simple assignment."""
+        bound = self.bindings.last(node, name)
+        return bound.value if bound is not None else None
+
+    def bound(self, node: ast.AST, name: str) -> list[Binding]:
+        return self.bindings.all(node, name)
+
+    def callee(self, call: ast.Call) -> Function | None:
+        """Give the function of this file that a call calls, if there is just one of that name."""
+        name = dotted(call.func)
+        if "." in name and not name.startswith("self."):
+            return self._method(call, name)
+        found = self._by_name.get(name.rpartition(".")[2], ())
+        if name.startswith("self."):
+            owner = self.class_of(call)
+            found = tuple(one for one in found if owner is not None and self.parents.get(one) is owner)
+        else:
+            found = tuple(one for one in found if not isinstance(self.parents.get(one), ast.ClassDef))
+        return found[0] if len(found) == 1 else None
+
+    def _method(self, call: ast.Call, name: str) -> Function | None:
+        """Give the method that `thing.method()` calls, where `thing` was made of a class of this file."""
+        owner, _, method = name.rpartition(".")
+        made = self.value(call, owner) if "." not in owner else None
+        if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Name):
+            return None
+        kind = made.func.id
+        found = [
+            one
+            for one in self._by_name.get(method, ())
+            if isinstance(above := self.parents.get(one), ast.ClassDef) and above.name == kind
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def callers(self, function: Function) -> list[ast.Call]:
+        return self._callers.get(function, [])
+
+    @cached_property
+    def _by_name(self) -> dict[str, tuple[Function, ...]]:
+        found: dict[str, tuple[Function, ...]] = {}
+        for function in self.functions:
+            found[function.name] = (*found.get(function.name, ()), function)
+        return found
+
+    @cached_property
+    def _callers(self) -> dict[Function, list[ast.Call]]:
+        found: dict[Function, list[ast.Call]] = {}
+        for call in self.calls:
+            called = self.callee(call)
+            if called is not None:
+                found.setdefault(called, []).append(call)
+        return found
+
+    def decorated_by(self, function: Function, names: tuple[str, ...]) -> bool:
+        for decorator in function.decorator_list:
+            target = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if self.qualified(target) in names:
+                return True
+            # functools.partial(jax.jit, ...)
+            if isinstance(decorator, ast.Call) and any(self.qualified(arg) in names for arg in decorator.args):
+                return True
+        return False
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        return Kinds(self)
+
+    @cached_property
+    def training(self) -> Training:
+        return Training(self)
+
+    def source_of(self, node: ast.AST) -> str:
+        return ast.unparse(node)

@@ -1,0 +1,75 @@
+"""tf.data pipelines: the calls that a dataset went through, across assignments to the same name."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from holter.check.bindings import dotted
+from holter.check.module import Module
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A dataset's root constructor and the calls after it, in order; whole where every part could be seen."""
+
+    root: str
+    root_call: ast.Call | None
+    calls: tuple[ast.Call, ...]
+    whole: bool
+
+    @property
+    def methods(self) -> list[str]:
+        return [call.func.attr for call in self.calls if isinstance(call.func, ast.Attribute)]
+
+
+def pipeline_of(module: Module, node: ast.expr, depth: int = 12) -> Pipeline | None:
+    """Follow a dataset back to where it was made; None for what is no tf.data dataset."""
+    if depth == 0:
+        return None
+    if isinstance(node, ast.Call):
+        full = module.qualified(node.func)
+        if (
+            full.startswith("tensorflow.data.")
+            or full.endswith("dataset_from_directory")
+            or full == "tensorflow_datasets.load"
+        ):
+            return Pipeline(full, node, (), True)
+        if isinstance(node.func, ast.Attribute) and not full:
+            inner = pipeline_of(module, node.func.value, depth - 1)
+            if inner is not None:
+                return Pipeline(inner.root, inner.root_call, (*inner.calls, node), inner.whole)
+        function = module.callee(node)
+        if function is not None:
+            returned = [one.value for one in module.within(function) if isinstance(one, ast.Return) and one.value]
+            if len(returned) == 1:
+                inner = pipeline_of(module, returned[0], depth - 1)
+                if inner is not None:
+                    return inner
+        return None
+    if isinstance(node, ast.Name):
+        bound = module.bindings.last(node, node.id)
+        if bound is None or bound.how != "set" or bound.value is None:
+            return None
+        found = pipeline_of(module, bound.value, depth - 1)
+        if found is None:
+            return None
+        # Another assignment to the name in a branch may add or leave out a part.
+        others = [one for one in module.bound(node, node.id) if one.how == "set"]
+        branched = any(
+            module.conditions(one.node, module.tree) != module.conditions(bound.node, module.tree) for one in others
+        )
+        return Pipeline(found.root, found.root_call, found.calls, found.whole and not branched)
+    return None
+
+
+def mapped(module: Module, call: ast.Call) -> ast.AST | None:
+    """Give the function that a `map` applies: one of this file, or a lambda."""
+    if not call.args:
+        return None
+    given = call.args[0]
+    if isinstance(given, ast.Lambda):
+        return given
+    name = dotted(given).rpartition(".")[2]
+    found = [one for one in module.functions if one.name == name]
+    return found[0] if len(found) == 1 else None

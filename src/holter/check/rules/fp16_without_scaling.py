@@ -1,0 +1,91 @@
+"""A training computes in float16 and scales no loss.
+
+What it does: finds backward() of a loss that was computed under a float16 autocast, or of a model cast to float16, in a
+function with no loss scaler; in Keras, weights of float16, and `mixed_float16` with a training loop of its own that
+does not scale.
+Why it halts or slows a run: gradients below 0.00006 lose their digits in float16 and those below 0.00000006 are zero:
+weights stop moving, or the loss becomes no number.
+Example:
+    with torch.autocast("cuda", torch.float16):
+        loss = loss_fn(model(x), y)
+    loss.backward()
+Instead:
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = loss_fn(model(x), y)
+    loss.backward()
+When the fix is safe: never by itself: another precision is another result.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from holter.check.halves import float16, half_models
+from holter.check.module import Module
+from holter.check.problem import Hit
+from holter.check.values import text
+from holter.finding import Cure
+
+CODE = "HLT304"
+CAUSE = "nan.precision"
+NEEDS = r"float16|autocast|\.half\("
+CURES = (
+    Cure("bfloat16, which has the range of float32", "torch.autocast(device, torch.bfloat16)", "changed"),
+    Cure("float32 weights with autocast and a loss scaler, instead of half weights", "torch.amp.GradScaler", "changed"),
+)
+
+_SCALES = re.compile(r"scaler|\.scale\(|loss_scale|accelerator|fabric|deepspeed|amp\.initialize|manual_backward", re.I)
+
+
+def examine(module: Module) -> Iterator[Hit]:
+    """Look at autocasts and casts beside a plain backward()."""
+    yield from _keras(module)
+    for call in module.training.backwards:
+        scope = module.scope_of(call)
+        if _SCALES.search(ast.unparse(scope)):
+            continue
+        steps = [one for one in module.training.steps if module.scope_of(one) is scope]
+        if not steps:
+            continue
+        for block in module.withs:
+            if module.scope_of(block) is not scope or block.lineno > call.lineno:
+                continue
+            for item in block.items:
+                cast = item.context_expr
+                if (
+                    isinstance(cast, ast.Call)
+                    and float16(module, cast)
+                    and module.loop_of(block) is module.loop_of(call)
+                ):
+                    claim = (
+                        "the loss is computed in float16 and its backward() is not scaled: small gradients become zero"
+                    )
+                    yield Hit(module.statement_of(call), claim)
+        for cast, name in half_models(module):
+            if module.scope_of(cast) is scope and cast.lineno < call.lineno:
+                claim = f"`{name}` is trained in float16 with no loss scaling: small gradients become zero"
+                yield Hit(module.statement_of(cast), claim)
+
+
+def _keras(module: Module) -> Iterator[Hit]:
+    if re.search(r"LossScaleOptimizer|get_scaled_loss|scale_loss|mixed_bfloat16", module.text):
+        return
+    tapes = [call for call in module.training.steps if ast.unparse(call.func).endswith("apply_gradients")]
+    for call in module.calls:
+        named = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        policy = text(call.args[0]) if call.args else None
+        if named in ("set_global_policy", "set_dtype_policy", "set_floatx") and policy == "float16":
+            fits = [one for one in module.calls if ast.unparse(one.func).endswith((".fit", ".train_on_batch"))]
+            if fits or tapes:
+                claim = "the weights themselves are float16: small updates and an optimizer's epsilon vanish"
+                yield Hit(module.statement_of(call), claim)
+        if (
+            named in ("set_global_policy", "set_policy")
+            and call.args
+            and text(call.args[0]) == "mixed_float16"
+            and tapes
+        ):
+            claim = "the training loop computes in float16 and applies its gradients with no loss scaling"
+            yield Hit(module.statement_of(call), claim)

@@ -1,0 +1,77 @@
+"""`zero_grad()` stands between backward() and step(): the step sees no gradients.
+
+What it does: finds backward(), then `zero_grad()`, then step() of the same optimizer in one block.
+Why it halts or slows a run: the gradients are thrown away before they are used. The run goes on to its end and learns
+nothing.
+Example:
+    loss.backward()
+    optimizer.zero_grad()
+    optimizer.step()
+Instead:
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+When the fix is safe: never by itself: the model then learns, which is another result.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from holter.check.bindings import dotted
+from holter.check.module import Module
+from holter.check.problem import Hit
+from holter.finding import Cure
+
+CODE = "HLT202"
+CAUSE = None
+NEEDS = r"zero_grad"
+CURES = (Cure("set the gradients back before backward(), or after step()", "", "changed"),)
+
+
+def examine(module: Module) -> Iterator[Hit]:
+    """Look at each `zero_grad` among the statements beside it."""
+    for call in module.calls:
+        func = call.func
+        if not isinstance(func, ast.Attribute) or func.attr != "zero_grad":
+            continue
+        statement = module.parents.get(call)
+        block = _block(module, statement)
+        if not block or not isinstance(statement, ast.stmt):
+            continue
+        at = block.index(statement)
+        name = dotted(func.value)
+        before = [_mark(module, one, name) for one in block[:at]]
+        after = [_mark(module, one, name) for one in block[at + 1 :]]
+        last = next((mark for mark in reversed(before) if mark), "")
+        following = next((mark for mark in after if mark), "")
+        if last == "backward" and following == "step":
+            yield Hit(
+                statement, "the gradients are set back to zero right before the step that was to use them", "error"
+            )
+
+
+def _block(module: Module, statement: ast.AST | None) -> list[ast.stmt]:
+    above = module.parents.get(statement) if statement is not None else None
+    for name in ("body", "orelse", "finalbody"):
+        rows = getattr(above, name, None)
+        if isinstance(rows, list) and statement in rows:
+            return rows
+    return []
+
+
+def _mark(module: Module, statement: ast.stmt, name: str) -> str:
+    """Say what a statement does to the gradients; anything unclear in between counts as a backward of its own."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call):
+            if module.training.lost(node) is not None:
+                return "backward" if isinstance(statement, ast.Expr) else "unclear"
+            it = module.training.optimizer_of(node)
+            if it is not None and dotted(it) == name:
+                return "step" if not node.args or node.func is not it else "unclear"
+            # Another optimizer's step has used the gradients; what this one does with none may be its own affair.
+            if it is not None or (isinstance(node.func, ast.Attribute) and "backward" in node.func.attr):
+                return "unclear"
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return "unclear" if isinstance(call, ast.Call) and module.callee(call) is not None else ""
