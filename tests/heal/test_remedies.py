@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,7 +12,7 @@ import pytest
 from holter.beacon.reflexes._state_store import Store
 from holter.finding import Ending, EndingKind, Finding, Grade, Verdict
 from holter.remedies.ledger import Ledger, Position
-from holter.remedies.policy import rule_on
+from holter.remedies.policy import Feeds, rule_on
 from holter.remedies.remedy import Remedy
 
 
@@ -36,6 +37,7 @@ def ended(kind: EndingKind, cause: str = "", grade: Grade = "supported", signal:
         (ended("crashed", "resource.shared-memory", signal="SIGBUS"), "no-workers"),
         (ended("hung", "hang.worker"), "no-workers"),
         (ended("hung", "hang.io"), "afresh"),
+        (ended("exception", "fragmentation.device-blocks"), "whole-blocks"),
         (ended("oom-killed", "oversize.batch"), "split"),
         (ended("exception", "oversize.spike"), "split"),
     ],
@@ -96,13 +98,51 @@ def test_a_new_process_alone_needs_a_state_and_a_cure_does_not() -> None:
 
 
 def test_a_change_that_nothing_heeds_is_not_made() -> None:
-    """A framework without a reflex for it, or one whose reflex has had its turn."""
-    worker, batch = ended("hung", "hang.worker"), ended("exception", "oversize.batch")
+    """A framework without a reflex for it."""
+    worker = ended("hung", "hang.worker")
     worker.run["frameworks"] = {"tensorflow": "2"}
-    batch.run["frameworks"] = {"torch": "2"}
 
     assert "torch alone" in rule_on(worker, Ledger(), resumes=True).declined
-    assert "as far as it can be" in rule_on(batch, Ledger(), resumes=True).declined
+
+
+def refused(*declined: str) -> Verdict:
+    """A PyTorch run that ended with an error for want of memory, with what its reflexes have declined."""
+    found = ended("exception", "oversize.batch")
+    found.run["frameworks"] = {"torch": "2"}
+    acts = tuple({"act": "split-loader", "done": False, "because": because} for because in declined)
+    return replace(found, interventions=acts)
+
+
+def test_an_error_that_went_through_the_split_in_place_is_met_at_the_loader() -> None:
+    """Two parts, eight, thirty-two: also from the beginning."""
+    ledger = Ledger()
+    parts = []
+    for _ in range(3):
+        ruling = rule_on(refused(), ledger, resumes=False)
+        assert ruling.remedy is not None
+        ledger.changes.append(ruling.remedy)
+        parts.append(ruling.remedy.environ["HOLTER_LOADER"])
+
+    assert parts == ["2", "8", "32"]
+    assert "was tried" in rule_on(refused(), ledger, resumes=False).declined
+
+
+@pytest.mark.parametrize(
+    ("verdict", "feeds", "because"),
+    [
+        (refused("the loss compares samples"), Feeds(), "could not hand it out in parts: the loss compares samples"),
+        (refused(), Feeds(loader=False), "come from no DataLoader"),
+        (refused(), Feeds(trainer=True), "a Trainer counts"),
+        (refused(), Feeds(saved=True), "--resume-args"),
+    ],
+    ids=["declined", "no loader", "trainer", "checkpoints"],
+)
+def test_where_the_loader_can_not_help_nothing_is_started_again(verdict: Verdict, feeds: Feeds, because: str) -> None:
+    """Nor where the script would write over what it has written."""
+    ruling = rule_on(verdict, Ledger(), resumes=False, feeds=feeds)
+
+    assert ruling.remedy is None
+    assert because in ruling.declined
 
 
 def test_a_change_that_was_not_enough_is_made_larger() -> None:

@@ -139,6 +139,8 @@ def shape_of(
     reached = _reached(curve, asked)
     want = f"one allocation asked for {size(asked)}; " if asked else ""
     in_step = progress.phase in ("forward", "backward", "optimizer") or where in ("step", "update")
+    # A model that was called with a batch, and then no update: it was in the loss, or in what else the loop does.
+    in_step = in_step or (steps == 0 and where == "" and bool(record.events_of("batch")))
     if steps == 0 and not in_step:
         return _before_the_first_step(record, curve, want, asked, on_device, where)
     if steps == 0 and where == "update":

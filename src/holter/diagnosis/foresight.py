@@ -14,6 +14,7 @@ from holter.diagnosis.fields import number, part
 from holter.diagnosis.foretold import Foretold, moved_far, out_of_sight, words_of
 from holter.diagnosis.gauges import Gauges
 from holter.diagnosis.holding import Holding, Source
+from holter.diagnosis.next_checkpoint import next_checkpoint
 from holter.diagnosis.outlook import USED, Outlook, outlook, outlook_by_epoch
 from holter.diagnosis.slowing import StepTimes
 from holter.diagnosis.track import Track
@@ -67,7 +68,8 @@ class Foresight:
                 if told is not None:
                     said.append(told)
         slower = self._slower()
-        return [*said, slower] if slower is not None else said
+        full = [told for event in events if (told := next_checkpoint(event, course)) is not None]
+        return [*said, *full, slower] if slower is not None else [*said, *full]
 
     def _look(self, track: Track) -> dict[str, Any] | None:
         ahead, course = self._ahead(track), self._course

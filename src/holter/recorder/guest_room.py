@@ -19,6 +19,7 @@ from holter.recorder.processes import lives
 OWNER = "owner.json"
 _ROOM = 8 << 20
 _DAY = 86400.0
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 INJECT = Path(holter.__file__).resolve().parent / "beacon" / "inject"
 
 
@@ -104,7 +105,8 @@ def environment(
     environ.pop("HOLTER_HEAL", None)  # a run within a healed one is healed when it is itself asked to be
     if heal is not None:
         environ["HOLTER_HEAL"] = heal
-        if os.path.exists("/dev/nvidiactl") and "PYTORCH_ALLOC_CONF" not in environ:
+        if os.path.exists("/dev/nvidiactl") and not any(name in environ for name in ALLOCATOR):
             # Segments that can grow leave no holes between them; it has to be known before the first allocation.
-            environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+            # Newer releases warn of the older name where only that is set.
+            environ.update(dict.fromkeys(ALLOCATOR, "expandable_segments:True"))
     return environ

@@ -116,6 +116,8 @@ class Launch:
             writer.event("started", **given.kinds)
             for told in self.restarted:
                 writer.event("intervention", **told)
+            if any(environ.get(name) != os.environ.get(name) for name in guest_room.ALLOCATOR):
+                writer.event("armed", act="expandable-segments")
         from holter.recorder.recorder import Recorder
 
         recorder = Recorder(

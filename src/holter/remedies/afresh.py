@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holter.remedies.remedy import Remedy
 
-CAUSES = ("leak", "hang", "external.signal", "fragmentation")
+CAUSES = ("leak", "hang", "external.signal")
 
 
 def prescribe(tried: int) -> Remedy:  # noqa: ARG001 - how often is the ledger's to judge

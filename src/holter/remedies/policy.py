@@ -10,16 +10,25 @@ from collections import Counter
 from dataclasses import dataclass
 
 from holter.finding import Finding, Verdict
-from holter.remedies import afresh, no_workers, split
+from holter.remedies import afresh, loader, no_workers, split, whole_blocks
 from holter.remedies.ledger import DOOMED_AFTER, Ledger
 from holter.remedies.remedy import Prescribe, Remedy
 
 _TABLE: dict[str, Prescribe] = {
-    cause: module.prescribe for module in (no_workers, split, afresh) for cause in module.CAUSES
+    cause: module.prescribe for module in (no_workers, split, whole_blocks, afresh) for cause in module.CAUSES
 }
 # What asks a program to end is a wish; SIGKILL alone comes from nobody who could have asked.
 _NOT_A_WISH = ("SIGKILL",)
 _FOR_MEMORY = ("oversize", "leak", "fragmentation", "resource")
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """What a run's batches come from, and what it has written."""
+
+    loader: bool = True  # a PyTorch DataLoader was made
+    trainer: bool = False  # a framework's own loop draws from it
+    saved: bool = False  # the script has written checkpoints of its own
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,7 @@ class Ruling:
     doomed: bool = False
 
 
-def rule_on(verdict: Verdict, ledger: Ledger, *, resumes: bool) -> Ruling:
+def rule_on(verdict: Verdict, ledger: Ledger, *, resumes: bool, feeds: Feeds | None = None) -> Ruling:
     """Say what the next attempt is to change; `resumes` says that there is a state to go on from."""
     if not _in_question(verdict):
         return Ruling()
@@ -41,12 +50,12 @@ def rule_on(verdict: Verdict, ledger: Ledger, *, resumes: bool) -> Ruling:
     finding = _treatable(verdict)
     if finding is None:
         return Ruling(cause=_root(verdict), declined=f"no change is known that would cure {_root(verdict)}")
-    prescribe = _TABLE.get(finding.cause) or _TABLE[finding.family]
+    prescribe = _prescriber(verdict, finding)
     first = prescribe(0)
     remedy = prescribe(ledger.tried(first.name)) if first is not None else None
     if remedy is None:
         return Ruling(cause=finding.cause, declined=f"what is known to cure {finding.cause} was tried: {_list(ledger)}")
-    because = _not_heeded(verdict, remedy)
+    because = _not_heeded(verdict, remedy) or _not_cut(verdict, remedy, feeds or Feeds(), resumes)
     if because:
         return Ruling(cause=finding.cause, declined=because)
     if not resumes and not remedy.from_start:
@@ -75,13 +84,42 @@ def _treatable(verdict: Verdict) -> Finding | None:
 
 def _not_heeded(verdict: Verdict, remedy: Remedy) -> str:
     """Why a change would come to nothing in this run."""
-    frameworks = set(verdict.run.get("frameworks") or ())
+    frameworks = _frameworks(verdict)
     if remedy.read_by and not frameworks & set(remedy.read_by):
         return f"this would help: {remedy.text}; it is known how for {' and '.join(remedy.read_by)} alone"
-    # An exception went through the reflex that splits in place, and that one has told why it could not.
-    if remedy.name == "split" and verdict.ending.kind == "exception" and "keras" not in frameworks:
-        return "the batch was split in place as far as it can be, and no other change is known"
     return ""
+
+
+def _prescriber(verdict: Verdict, finding: Finding) -> Prescribe:
+    found = _TABLE.get(finding.cause) or _TABLE[finding.family]
+    # An exception went through the reflex that splits in place: what is left to do is at the loader.
+    if found is split.prescribe and verdict.ending.kind == "exception" and "keras" not in _frameworks(verdict):
+        return loader.prescribe
+    return found
+
+
+def _not_cut(verdict: Verdict, remedy: Remedy, feeds: Feeds, resumes: bool) -> str:
+    """Why batches can't be handed out in parts in this run."""
+    if remedy.name != "split-loader":
+        return ""
+    tried = "the batch was split in place as far as it can be"
+    declined = [act["because"] for act in verdict.interventions if act["act"] == "split-loader" and not act["done"]]
+    if declined:
+        return f"{tried}, and its loader could not hand it out in parts: {declined[-1]}"
+    if not feeds.loader:
+        return f"{tried}, and its batches come from no DataLoader that could hand them out in parts"
+    if feeds.trainer:
+        return f"{tried}, and a Trainer counts the batches of its loader: make them smaller, and let it accumulate"
+    if feeds.saved and not resumes:
+        return (
+            f"this would help: {remedy.text}; but the script has written checkpoints, and to begin anew would write "
+            "over them: say how it resumes with --resume-args"
+        )
+    return ""
+
+
+def _frameworks(verdict: Verdict) -> set[str]:
+    return set(verdict.run.get("frameworks") or ())
 
 
 def _root(verdict: Verdict) -> str:

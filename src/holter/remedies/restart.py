@@ -8,7 +8,7 @@ from typing import Any
 from holter.finding import Verdict
 from holter.record.reader import Record
 from holter.remedies.ledger import Ledger, Position
-from holter.remedies.policy import Ruling, rule_on
+from holter.remedies.policy import Feeds, Ruling, rule_on
 
 _WISHES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGXCPU")
 
@@ -31,7 +31,7 @@ class Restarts:
         self.ledger.ended(position_of(record, verdict, self.ledger))
         if any(event.get("signal") in _WISHES for event in record.events_of("signal")):
             return Ruling()  # the user or a scheduler wanted the run to end, whatever ended it then
-        ruling = rule_on(verdict, self.ledger, resumes=self.resumes)
+        ruling = rule_on(verdict, self.ledger, resumes=self.resumes, feeds=feeds_of(record))
         if ruling.remedy is not None:
             self.ledger.changes.append(ruling.remedy)
         return ruling
@@ -46,8 +46,20 @@ def position_of(record: Record, verdict: Verdict, ledger: Ledger) -> Position:
     if record.meta.get("attempt", 1) == 1:
         return Position(own, epoch)
     # The script went on by itself, from where is not known: a checkpoint that it has written since is progress.
-    wrote = any(_number(line.get("checkpoint")) > 0 for line in record.lines("steps"))
-    return Position(saved=ledger.furthest.saved + (1 if wrote else 0))
+    return Position(saved=ledger.furthest.saved + (1 if _wrote_checkpoints(record) else 0))
+
+
+def feeds_of(record: Record) -> Feeds:
+    """What the batches of a run come from."""
+    return Feeds(
+        loader=any(event.get("what") == "loader" for event in record.events_of("made")),
+        trainer=any(event.get("source") in ("lightning", "transformers") for event in record.events_of("plan")),
+        saved=_wrote_checkpoints(record),
+    )
+
+
+def _wrote_checkpoints(record: Record) -> bool:
+    return any(_number(line.get("checkpoint")) > 0 for line in record.lines("steps"))
 
 
 def told(ruling: Ruling, verdict: Verdict, *, resumes: bool) -> dict[str, Any]:

@@ -77,7 +77,14 @@ class Loop:
         self.at_begin = []
         self.nan = NanWatch(guest, self)
         self.rarely.append(self.nan.rarely)
+        if guest.heal:
+            self.guard(self._arm_collect)()
         self._told = {}
+
+    def _arm_collect(self):
+        from ..reflexes.collect import collect_of
+
+        self.rarely.append(collect_of(self.guest).look)
 
     def mine(self):
         """True in the thread that trains; tf.data and py_function call Python from threads of their own."""

@@ -21,6 +21,7 @@ from ..user_frame import user_frame
 from . import _patch
 from ._keras_fit import Fits
 from ._loop import EVALUATING, TRAINING, loop_of
+from ._saves import saves_of
 from ._step_errors import StepErrors
 
 WAITS_FOR = ("keras",)
@@ -56,6 +57,7 @@ class _Adapter:
         self.is_eager = _eagerness(keras.backend.backend())
         self.loop.at_begin.append(self.count_models)
         self.loop.rarely.append(self.read_learning_rate)
+        self.loop.rarely.append(saves_of(guest).look)
 
     def patch_callbacks(self):
         Fits(self.loop).patch(self.keras.callbacks.CallbackList)
@@ -278,11 +280,18 @@ class _Adapter:
         model_class, loop = self.keras.Model, self.loop
         for name in ("save", "save_weights", "export"):
             if hasattr(model_class, name):
-                _patch.timed(_patch.owner_of(model_class, name), name, loop.beat, f.CHECKPOINT, loop.mine)
+                owner = _patch.owner_of(model_class, name)
+                saves_of(self.guest).around(owner, name, _where_saved)
+                _patch.timed(owner, name, loop.beat, f.CHECKPOINT, loop.mine)
         library = sys.modules.get("keras.src.saving.saving_lib")
         for name in ("save_model", "save_weights_only"):
             if hasattr(library, name):
+                saves_of(self.guest).around(library, name, _where_saved)
                 _patch.timed(library, name, loop.beat, f.CHECKPOINT, loop.mine)
+
+
+def _where_saved(_model, filepath, *_args, **_kwargs):
+    return filepath
 
 
 def _eagerness(backend):

@@ -6,6 +6,7 @@ be listed and saved with the user's; `run` of the evaluation and prediction loop
 
 from ...record import ring_format as f
 from . import _patch
+from ._saves import saves_of
 from ._trainer_plan import TrainerPlan
 from ._who_stopped import by_code, kinds
 
@@ -39,6 +40,7 @@ def install(guest, lightning):
     def patch_phases():
         _patch.timed(_class(lightning, "evaluation_loop", "_EvaluationLoop"), "run", guest.beat, f.VALIDATION)
         _patch.timed(_class(lightning, "prediction_loop", "_PredictionLoop"), "run", guest.beat, f.VALIDATION)
+        saves_of(guest).around(lightning.Trainer, "save_checkpoint", _where_saved)
         _patch.timed(lightning.Trainer, "save_checkpoint", guest.beat, f.CHECKPOINT)
 
     def arm_resume():
@@ -51,6 +53,10 @@ def install(guest, lightning):
     if not _patch.each_guarded(guest.guard, patch_fit, patch_phases):
         return "its loops are not the ones that are known"
     return None
+
+
+def _where_saved(_trainer, filepath, *_args, **_kwargs):
+    return filepath
 
 
 def _class(lightning, module, name):

@@ -20,6 +20,7 @@ from ...record import ring_format as f
 from . import _save_failed, _torch_device, _torch_holdings, _torch_plan
 from ._anatomy import anatomy_of
 from ._patch import drop_own_frame, timed
+from ._saves import saves_of
 from ._step_errors import StepErrors
 from ._torch_births import Births
 from ._torch_compiles import Compiles
@@ -70,11 +71,14 @@ class _Adapter:
         self.look = anatomy_of(guest)
         self.settings = Settings(guest, torch)
         self.split = self._armed() if guest.heal else None
+        self.loader_split = None
+        self.collect = None
 
     def patch(self):
         self.births.patch(self._learn)
         if self.guest.heal:
             self.guard(self._arm_workers)()
+            self.guard(self._arm_collect)()
         _torch_holdings.join(self.guest, self.torch)
         self._patch_loader()
         self._patch_backward()
@@ -85,6 +89,8 @@ class _Adapter:
         self._patch_workers()
         self._watch_compiler()
         self.guard(self.compiles.patch)()
+        if self.guest.heal:
+            self.guard(self._arm_loader)()
 
     # --- what is trained ----------------------------------------------------------------------------------
 
@@ -101,6 +107,8 @@ class _Adapter:
         models = list(self.births.models_with(mine))
         if self.split is not None:
             self.split.watch(models)
+        if self.loader_split is not None:
+            self.loader_split.watch(models, optimizer)
         for model in models:
             self._time_calls(type(model))
 
@@ -124,6 +132,21 @@ class _Adapter:
         from ..reflexes import workers_torch
 
         workers_torch.arm(self.guest, self.torch)
+
+    def _arm_collect(self):
+        from ..reflexes.collect import collect_of
+
+        self.collect = collect_of(self.guest)
+
+    def _arm_loader(self):
+        """Last of all, around what is timed: a part of a batch is no step, and drawing one takes no time."""
+        from ..reflexes import loader_torch
+
+        parts = loader_torch.parts_asked()
+        if parts > 1:
+            self.loader_split = self.guest.parts = loader_torch.LoaderSplit(self.guest, self.torch, parts)
+            self.loader_split.patch()
+            self.guest.say("armed", act="split-loader")
 
     def _time_calls(self, cls):
         if cls in self.wrapped or cls is self.torch.nn.Module:
@@ -376,6 +399,9 @@ class _Adapter:
         self.compiles.tell()
         self.look.rarely()
         self.settings.tell()
+        saves_of(self.guest).look()
+        if self.collect is not None:
+            self.collect.look()
 
     def _patch_mode(self):
         module_class = self.torch.nn.Module
@@ -411,6 +437,7 @@ class _Adapter:
                 raise
 
         self.torch.save = save
+        saves_of(guest).around(self.torch, "save", _where_saved)
         timed(self.torch, "save", self.beat, f.CHECKPOINT)
 
     def _patch_scaler(self):
@@ -481,6 +508,10 @@ class _Adapter:
             callback.on_compile_end(guard(end))
 
         self.guest.hook.when_imported("torch._dynamo.callback", watch)
+
+
+def _where_saved(_obj, f, *_args, **_kwargs):
+    return f
 
 
 def _has_any(module, ids):

@@ -5,9 +5,11 @@ own would be listed with the user's; `evaluation_loop`, `_save_checkpoint` and `
 """
 
 import functools
+import os
 
 from ...record import ring_format as f
 from . import _patch
+from ._saves import saves_of
 from ._trainer_plan import TrainerPlan
 from ._who_stopped import by_code, kinds
 
@@ -41,6 +43,7 @@ def install(guest, trainer_module):
         _patch.timed(trainer_class, "evaluation_loop", guest.beat, f.VALIDATION)
         for name in ("_save_checkpoint", "save_model"):
             if hasattr(trainer_class, name):
+                saves_of(guest).around(trainer_class, name, _where_saved)
                 _patch.timed(trainer_class, name, guest.beat, f.CHECKPOINT)
 
     def arm_resume():
@@ -53,6 +56,12 @@ def install(guest, trainer_module):
     if not _patch.each_guarded(guest.guard, patch_handler, patch_phases):
         return "its Trainer is not the one that is known"
     return None
+
+
+def _where_saved(trainer, *args, **_kwargs):
+    if args and isinstance(args[0], str):  # save_model
+        return args[0]
+    return os.path.join(trainer.args.output_dir, "checkpoint-%d" % trainer.state.global_step)
 
 
 def _after_event(handler_class, name, act, guard):

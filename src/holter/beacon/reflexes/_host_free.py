@@ -11,7 +11,7 @@ SHARE = 10
 def allowance():
     """Bytes that may be taken for copies; 0 where it can't be told."""
     known = _host_room.left()
-    free = min(_half_of_all() if known is None else known, _before_the_wall())
+    free = min(_half_of_all() if known is None else known, before_the_wall())
     return 0 if free >= UNLIMITED else max(0, free) // SHARE
 
 
@@ -23,7 +23,8 @@ def _half_of_all():
         return UNLIMITED
 
 
-def _before_the_wall():
+def before_the_wall():
+    """Bytes that are left before the soft wall; beyond all measure where there is none."""
     room = HostRoom()
     try:
         return room.left()

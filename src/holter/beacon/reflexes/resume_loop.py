@@ -57,15 +57,17 @@ class Loops:
             source = iter(items)
             if level.skip:
                 previous = beat.enter(f.DATA)
+                self._whole_batches(True)
                 for _ in range(level.skip):
                     next(source, None)
                     beat.alive()
+                self._whole_batches(False)
                 beat.enter(previous)
                 guard(session.arrived)(self.levels)
             for item in source:
                 before = beat.steps
                 yield item
-                level.done += 1
+                level.done += not self._midway(source)
                 if not level.within:
                     guard(self._stepped)(before)
                 level.within = False
@@ -80,6 +82,14 @@ class Loops:
                 self.levels[-1].within = True
             else:
                 self.session = None
+
+    def _whole_batches(self, still):
+        if self.guest.parts is not None:
+            self.guest.parts.still = still
+
+    def _midway(self, source):
+        """A loader that hands out its batches in parts: only a whole one counts."""
+        return self.guest.parts is not None and self.guest.parts.midway(source)
 
     def _begin(self, every, things):
         name = "loop-%08x-%d" % (crc32("\0".join(sys.argv).encode("utf-8", "replace")), len(self.sessions))

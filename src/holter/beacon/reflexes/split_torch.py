@@ -143,6 +143,9 @@ class Split:
         if type(module).__name__ in _WRAPPERS:
             return None
         care = self.cares[id(module)] = Care(self, module)
+        # What is known of a model goes with it: it holds the weights, and a script may make one after the other.
+        number = id(module)
+        care.gone = weakref.ref(module, lambda _ref: self.cares.pop(number, None))
         if type(module).__name__ in _NOT_OURS or getattr(module, "_is_replica", False):
             care.decline("%s splits the batch itself" % type(module).__name__)
         elif any(type(weight).__name__ in _SHARDED for weight in care.weights.weights):

@@ -1,0 +1,136 @@
+"""The calls that belong to a whole batch, stood around: passed over with its first parts, made with the last.
+
+Updates, the loss scaler's doings, clipping, schedules that are stepped with each batch, averages of weights. Gradients
+are set to zero only when those of a whole batch have been used.
+"""
+
+import functools
+
+
+class BatchCalls:
+    """Asks `Once` whether a call is due."""
+
+    def __init__(self, split):
+        self.split, self.once, self.torch, self.guard = split, split.once, split.torch, split.guard
+
+    def patch(self):
+        torch = self.torch
+        optimizer = torch.optim.Optimizer
+        self._patch_step(optimizer)
+        for holder in (optimizer, torch.nn.Module):
+            self._patch_zero(holder)
+        scaler = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
+        for name in ("unscale_", "step", "update"):
+            self._patch_method(scaler, name, "scaler.%s" % name)
+        schedulers = vars(torch.optim.lr_scheduler).values()
+        for cls in {one for one in schedulers if isinstance(one, type) and "step" in vars(one)}:
+            self._patch_method(cls, "step", "scheduler.step")
+        averaged = getattr(torch.optim.swa_utils, "AveragedModel", None)
+        if averaged is not None:
+            self._patch_method(averaged, "update_parameters", "update_parameters")
+        self._patch_clipping(torch.nn.utils)
+
+    def _act(self, kind, thing, call):
+        try:
+            due = self.once.due(kind, thing)
+        except Exception as error:
+            self.guard.caught(kind, error)
+            due = True
+        if not due:
+            return None
+        if kind == "scaler.step":
+            self.once.gathered = False  # also where it finds that there is nothing to update with
+        before, self.once.passing = self.once.passing, True
+        try:
+            return call()
+        finally:
+            self.once.passing = before
+
+    def _patch_method(self, cls, name, kind):
+        inner = vars(cls)[name]
+
+        @functools.wraps(inner)
+        def method(thing, *args, **kwargs):
+            return self._act(kind, thing, lambda: inner(thing, *args, **kwargs))
+
+        setattr(cls, name, method)
+
+    def _patch_step(self, optimizer_class):
+        """PyTorch wraps the `step` of each class when the first of its kind is made: there."""
+        inner = optimizer_class.profile_hook_step
+
+        def profile_hook_step(function):
+            hooked = inner(function)
+
+            @functools.wraps(hooked)
+            def step(optimizer, *args, **kwargs):
+                return self._step(hooked, optimizer, args, kwargs)
+
+            return step
+
+        optimizer_class.profile_hook_step = staticmethod(profile_hook_step)
+
+    def _step(self, inner, optimizer, args, kwargs):
+        split, course = self.split, self.split.now
+        if course is None or course.batch is None:
+            return inner(optimizer, *args, **kwargs)
+        if args or kwargs.get("closure") is not None:
+            split.decline(course.lesson, "the update computes the loss itself, within a closure")
+        self.once.stepped = True
+        kind = "optimizer.step"
+        try:
+            due = self.once.passing or self.once.due(kind, optimizer)
+        except Exception as error:
+            self.guard.caught(kind, error)
+            due = True
+        if not due:
+            return None
+        if not course.lesson.settled and not course.lesson.off:
+            self.guard(split.settle)(course)
+        course.lesson.updates += 1
+        self.once.gathered = False
+        return inner(optimizer, *args, **kwargs)
+
+    def _patch_zero(self, cls):
+        inner = vars(cls)["zero_grad"]
+
+        @functools.wraps(inner)
+        def zero_grad(thing, *args, **kwargs):
+            course = self.split.now
+            if course is not None and course.batch is not None and self.once.gathered:
+                return None
+            return inner(thing, *args, **kwargs)
+
+        cls.zero_grad = zero_grad
+
+    def _patch_clipping(self, holder):
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            inner = getattr(holder, name)
+            setattr(holder, name, self._clipping(inner, name))
+            if getattr(holder.clip_grad, name, None) is inner:
+                setattr(holder.clip_grad, name, getattr(holder, name))
+
+    def _clipping(self, inner, name):
+        @functools.wraps(inner)
+        def clip(parameters, *args, **kwargs):
+            parameters = [parameters] if isinstance(parameters, self.torch.Tensor) else list(parameters)
+            try:
+                due = self.once.due(name, None)
+            except Exception as error:
+                self.guard.caught(name, error)
+                due = True
+            if due:
+                return inner(parameters, *args, **kwargs)
+            if name == "clip_grad_value_":
+                return None
+            return self._norm(parameters, *args[1:], **kwargs)
+
+        return clip
+
+    def _norm(self, parameters, norm_type=2.0, **_kwargs):
+        """The norm so far, of gradients that are left as they are."""
+        grads = [p.grad for p in parameters if p.grad is not None]
+        if not grads:
+            return self.torch.tensor(0.0)
+        norm = self.torch.linalg.vector_norm
+        return norm(self.torch.stack([norm(grad, norm_type).to(grads[0].device) for grad in grads]), norm_type)

@@ -1,0 +1,74 @@
+"""One pass over a loader whose batches are handed out in parts: the batch in hand, and the place in it."""
+
+
+class Course:
+    """Made when a pass begins; lives as long as its iterator."""
+
+    def __init__(self, loader, lesson):
+        self.loader, self.lesson = loader, lesson
+        self.open = True
+        self.cut = False  # batches of this pass are handed out in parts
+        self.led = False  # and the loop goes by them: where several loaders are drawn from, by the first
+        self.number = 0  # batches drawn so far
+        self.serial = 0  # parts that were followed by a backward
+        self.handed = 0  # what the loop has been handed, parts and batches
+        self.extra = 0  # parts that were handed out once more
+        self.rewound = False  # the batch in hand is to be begun with once more
+        self.batch = self.leaves = None
+        self.size, self.bounds, self.at = 0, [], -1
+        self.shares = {}
+
+    def take(self, batch, bounds, size, leaves):
+        """A new batch, of which nothing has been handed out yet."""
+        self.batch, self.bounds, self.size, self.leaves = batch, bounds, size, leaves
+        self.at = -1
+        self.shares = {}
+        self.cut = True
+
+    @property
+    def pending(self):
+        return self.batch is not None and self.at + 1 < len(self.bounds)
+
+    @property
+    def at_last(self):
+        return self.at + 1 >= len(self.bounds)
+
+    @property
+    def rows(self):
+        begin, end = self.bounds[self.at]
+        return end - begin
+
+    def next_part(self):
+        self.at += 1
+        self.handed += 1
+        return self.lesson.cutter.part(self.batch, self.size, *self.bounds[self.at])
+
+    def rest(self):
+        """All that has not been handed out, at once."""
+        begin = self.bounds[self.at + 1][0]
+        self.bounds = [*self.bounds[: self.at + 1], (begin, self.size)]
+        return self.next_part()
+
+    def again(self, whole):
+        """Begin with the same batch once more, in parts or as it came."""
+        self.extra += self.at + 1
+        self.serial, self.at, self.rewound = 0, -1, False
+        if not whole:
+            return self.next_part()
+        batch = self.batch
+        self.handed += 1
+        self.drop()
+        return batch
+
+    def drop(self):
+        self.batch = self.leaves = None
+        self.bounds, self.at = [], -1
+
+
+def bounds_of(size, parts, fewest, uneven):
+    """Where a batch is cut; the first two parts of an uneven one differ in size."""
+    parts = max(1, min(parts, size // fewest))
+    edges = [size * n // parts for n in range(parts + 1)]
+    if uneven and parts > 1 and edges[1] - edges[0] == edges[2] - edges[1] and edges[1] > 2 * fewest:
+        edges[1] -= 1
+    return [(edges[n], edges[n + 1]) for n in range(parts)]

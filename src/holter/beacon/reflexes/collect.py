@@ -1,0 +1,87 @@
+"""Garbage collected in time: objects that nothing refers to any more, but each other, hold memory that is running out.
+
+Models that are built and fitted in a loop are such cycles, with all their weights and traced functions. Python looks
+for them by the number of objects, not by their size: a handful of models fills the memory before it does, or for ever
+where a script has turned collecting off. Near the limit it is done at once. Keeps: exact, since nothing that the
+script could still reach is touched; names, counters and random streams stay as they are.
+"""
+
+import gc
+import os
+from time import monotonic
+
+from . import _host_room
+from ._graphs_tensorflow import let_go
+from ._host_free import before_the_wall
+
+_NEAR = 0.3  # of the memory that this process has or may still have: below this it is time
+_WORTH = 0.02  # of it: what is given back, for which it was worth while
+_PAUSE, _LONGEST = 2.0, 600.0  # seconds
+_FELL = 0.75  # of what was left: when it has become so much less, no pause is kept
+_WORTH_IT, _IN_VAIN = 4, 100  # times what it took, until the next
+
+
+def collect_of(guest):
+    """The one of this process, whichever framework comes first."""
+    found = getattr(guest, "collect", None)
+    if found is None:
+        found = guest.collect = Collect(guest)
+        guest.say("armed", act="collect")
+    return found
+
+
+class Collect:
+    """Asked about once a second, between two steps."""
+
+    def __init__(self, guest):
+        self.guest = guest
+        self.next_at = 0.0
+        self.left_then = 0  # after the last time
+        self.pause = _PAUSE
+        self.told = False
+
+    def look(self):
+        """Collect where memory is running out; less and less often where that gives nothing back."""
+        now, held, left = monotonic(), _held(), self._left()
+        if held is None or left is None or left > _NEAR * (held + left):
+            return
+        if now < self.next_at and left > _FELL * self.left_then:
+            return
+        let_go()
+        gc.collect()
+        _host_room.trim()
+        given = held - _held()
+        worth = given > _WORTH * (held + left)
+        self.pause = _PAUSE if worth else min(_LONGEST, 2 * self.pause)
+        # A collection looks at every object there is: where it gives nothing back it may take a hundredth of the time.
+        took = monotonic() - now
+        self.next_at = monotonic() + max(self.pause, (_WORTH_IT if worth else _IN_VAIN) * took)
+        self.left_then = self._left()
+        if worth and not self.told:
+            self.told = True
+            self._tell(given, left)
+
+    def _left(self):
+        found = [room for room in (_host_room.left(), before_the_wall()) if room is not None]
+        return min(found) if found else None
+
+    def _tell(self, given, left):
+        words = "%s were left before the limit: objects that nothing refers to any more were let go, and %s given back"
+        self.guest.say(
+            "intervention", act="collect", keeps="exact", step=self.guest.beat.steps + 1,
+            text=words % (_megabytes(left), _megabytes(given)), because="",
+        )  # fmt: skip
+
+
+def _held():
+    """What this process holds that is its own."""
+    try:
+        with open("/proc/self/statm") as file:
+            _, resident, shared, *_ = file.read().split()
+        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
+
+
+def _megabytes(n):
+    return "%.0f MB" % (max(0, n) / 1e6)

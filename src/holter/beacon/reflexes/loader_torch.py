@@ -1,0 +1,266 @@
+"""Split at the loader (PyTorch): batches are handed out in parts, and the update is made once for all parts of a batch.
+
+For what runs out of memory outside of the model's call, where nothing can be done in place: a loss, an augmentation, a
+metric of the script's own. `HOLTER_LOADER=4` says so to a process that was started again after such an end. The loader
+draws the batches that it always drew and cuts them afterwards: samplers, workers and their random numbers do not
+notice. Gradients of the parts are weighed as the loss asks for (`_reduction_torch`), and all that belongs to a batch
+happens at its last part (`_once_torch`). Keeps: equivalent, since the loop sees an iteration for each part.
+
+The first batch is where it is learned whether that is true. Where it is not, nothing has been updated yet: the batch
+is handed out once more as it came, and the reason is told.
+"""
+
+import functools
+import os
+import sys
+import weakref
+
+from ._batch_calls_torch import BatchCalls
+from ._counting_loop import who_counts
+from ._course import Course, bounds_of
+from ._leaves import Unsplittable
+from ._lengths_torch import Lengths
+from ._lesson_torch import Lesson
+from ._once_torch import Once
+from ._soft_norms_torch import SoftNorms
+from ._weighed_torch import WeighedBackward
+
+
+def parts_asked():
+    """The parts that a restart has asked for; 1 for none."""
+    try:
+        return max(1, int(os.environ.get("HOLTER_LOADER", 1)))
+    except ValueError:
+        return 1
+
+
+class LoaderSplit:
+    """Stands around every loader's `__next__` and around `backward`."""
+
+    def __init__(self, guest, torch, parts):
+        self.guest, self.guard, self.torch, self.parts = guest, guest.guard, torch, parts
+        self.models = []  # weakly: those that an optimizer trains
+        self.optimizers = []
+        self.lessons = weakref.WeakKeyDictionary()  # by loader
+        self.courses = weakref.WeakKeyDictionary()  # by iterator
+        self.now = None  # the course whose part the loop is at
+        self.drawn = []  # courses drawn from since the last backward
+        self.several = int(os.environ.get("WORLD_SIZE") or 1) > 1
+        self.still = False  # batches are drawn to be passed over
+        self.drawing = False
+        self.backwards = 0  # of the present part
+        self.told = set()
+        self.batches_of = len
+        self.norms = SoftNorms(torch)
+        self.once = Once(self)
+
+    def watch(self, models, optimizer):
+        """Know what is trained: models, and the optimizer that does it."""
+        known = {id(ref()) for ref in self.models}
+        self.models = [ref for ref in self.models if ref() is not None]
+        self.models += [weakref.ref(model) for model in models if id(model) not in known]
+        self.optimizers = [ref for ref in self.optimizers if ref() is not None]
+        if all(ref() is not optimizer for ref in self.optimizers):
+            self.optimizers.append(weakref.ref(optimizer))
+
+    def weights(self):
+        optimizers = [one for ref in self.optimizers if (one := ref()) is not None]
+        return [p for one in optimizers for group in one.param_groups for p in group["params"]]
+
+    # --- drawing ------------------------------------------------------------------------------------------
+
+    def patch(self):
+        loader_class = self.torch.utils.data.DataLoader
+        iterator_class = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
+        inner_next, inner_iter, inner_len = iterator_class.__next__, loader_class.__iter__, loader_class.__len__
+        self.batches_of, lengths = inner_len, Lengths(self)
+
+        @functools.wraps(inner_next)
+        def __next__(iterator):  # noqa: N807
+            course = self.courses.get(iterator)
+            if course is None or self.drawing:
+                return inner_next(iterator)
+            if self.still:
+                batch = inner_next(iterator)
+                course.number += 1
+                return batch
+            return self._next(course, iterator, inner_next)
+
+        @functools.wraps(inner_iter)
+        def __iter__(loader):  # noqa: N807
+            iterator = inner_iter(loader)
+            self.guard(self._begins)(loader, iterator)
+            return iterator
+
+        @functools.wraps(inner_len)
+        def __len__(loader):  # noqa: N807
+            return lengths.length(loader, inner_len(loader))
+
+        iterator_class.__next__, loader_class.__iter__, loader_class.__len__ = __next__, __iter__, __len__
+        WeighedBackward(self).patch()
+        BatchCalls(self).patch()
+
+    def _begins(self, loader, iterator):
+        before = self.courses.get(iterator)
+        if before is not None:
+            self._closed(before)
+        lesson = self.lessons.get(loader)
+        if lesson is None:
+            lesson = self.lessons[loader] = Lesson(self.torch, loader)
+            lesson.off = "several ranks train together" if self.several else ""
+        lesson.begins()
+        course = self.courses[iterator] = Course(weakref.ref(loader), lesson)
+        course.left = weakref.ref(iterator, lambda _ref: self.guard(self._left)(course))
+
+    def _next(self, course, iterator, inner):
+        """What the loop is handed: a part of the batch in hand, or the first one of the next."""
+        if course.lesson.redo and course is self.now:
+            self._undo(course.lesson)
+        if course.rewound:
+            self.drawn.append(course)
+            return course.again(bool(course.lesson.off))
+        if course.pending:
+            if course in self.drawn:  # no backward followed the last part: the loop only looks at its data
+                course.lesson.in_vain()
+                self._leave(course)
+                return course.rest()
+            return self._hand_out(course)
+        course.drop()
+        if self.now is course:
+            self.once.new_batch()
+        self.drawing = True
+        try:
+            batch = inner(iterator)
+        except BaseException:
+            course.lesson.iterations = course.handed
+            self._closed(course)
+            raise
+        finally:
+            self.drawing = False
+        course.number += 1
+        try:
+            if course in self.drawn:
+                course.lesson.in_vain()
+            if self._trains(course.lesson) and self._take(course, batch):
+                return self._hand_out(course)
+        except Exception as error:
+            self.guard.caught("loader", error)
+            course.drop()
+        self._leave(course)
+        self.drawn.append(course)
+        course.handed += 1
+        return batch
+
+    def _hand_out(self, course):
+        if self.now is None or not self.now.open or course is self.now or not self.drawn:
+            self.now = course
+            course.led = True
+            self.backwards = 0
+            self.once.stepped = False
+        self.drawn.append(course)
+        return course.next_part()
+
+    def _take(self, course, batch):
+        """Cut a batch; False where it is handed out as it came."""
+        lesson = course.lesson
+        try:
+            if not lesson.looked:
+                lesson.looked = True
+                self.once.begin_anew()
+                why = who_counts(sys._getframe(2))
+                if why:
+                    raise Unsplittable(why)
+            size, leaves = lesson.cutter.open(batch)
+        except Unsplittable as error:
+            self.decline(lesson, str(error))
+            return False
+        bounds = bounds_of(size, self.parts, self.fewest(), not lesson.settled)
+        if len(bounds) < 2:
+            return False
+        course.take(batch, bounds, size, leaves)
+        self.norms.soften(self.models, len(bounds))
+        return True
+
+    def _trains(self, lesson):
+        """Tell whether a backward is to be expected from the next batch."""
+        if lesson.off or lesson.trained is False or not self.optimizers or not self.torch.is_grad_enabled():
+            return False
+        models = [model for ref in self.models if (model := ref()) is not None]
+        return not models or any(model.training for model in models)
+
+    def fewest(self):
+        """BatchNorm can make nothing of a single sample."""
+        return 2 if self.norms.of(self.models) else 1
+
+    def _leave(self, course):
+        if self.now is course:
+            self.now = None
+
+    def _closed(self, course):
+        """A pass is over."""
+        course.open = False
+        course.drop()
+        self.drawn = [one for one in self.drawn if one is not course]
+        self._leave(course)
+        if course.cut:
+            self.norms.firm()
+
+    def _left(self, course):
+        """A pass was left before its end: a loop that counts its iterations has counted parts."""
+        if course.led and course.open and course.serial and "left" not in self.told and not course.lesson.off:
+            self.told.add("left")
+            because = "the loop was left after %d iterations, which were %d batches: if it counts them, it ended early"
+            self._say("declined", because=because % (course.serial, course.number))
+        self._closed(course)
+
+    def midway(self, iterator):
+        """Tell whether a batch of this iterator is only handed out in part."""
+        course = self.courses.get(iterator) if hasattr(iterator, "_next_data") else None
+        return course is not None and (course.pending or (course.lesson.redo and course is self.now))
+
+    # --- what was learned -------------------------------------------------------------------------------------
+
+    def cannot(self, lesson, why):
+        """What the first parts have shown; where a changed result is allowed, it goes on all the same."""
+        if self.guest.heal == "all" and not self.once.broken:
+            lesson.changed = lesson.changed or why
+        else:
+            self.decline(lesson, why)
+
+    def decline(self, lesson, why):
+        """From the next batch on all is as it came; the present one too, if nothing has been updated yet."""
+        if lesson.off:
+            return
+        lesson.off = why
+        now = self.now
+        lesson.redo = now is not None and now.lesson is lesson and now.batch is not None and not lesson.updates
+        self._say("declined", because=why + ("; the batch is handed out once more, whole" if lesson.redo else ""))
+
+    def _undo(self, lesson):
+        for weight in self.weights():
+            weight.grad = None
+        for course in self.courses.values():
+            course.rewound = course.batch is not None
+        self.drawn, self.backwards = [], 0
+        lesson.forget()
+        self.once.begin_anew()
+
+    # --- telling ------------------------------------------------------------------------------------------
+
+    def settle(self, course):
+        """All parts of a batch have been gone through for the first time."""
+        lesson, parts = course.lesson, len(course.bounds)
+        lesson.settled = True
+        lesson.readings = {}
+        if (parts, lesson.changed) in self.told:
+            return
+        self.told.add((parts, lesson.changed))
+        because = lesson.changed or "the loop sees %d iterations for each batch" % parts
+        if not lesson.changed and self.norms.of(self.models):
+            because += ", and BatchNorm the statistics of each part"
+        text = "each batch of %d is handed out in %d parts, with one update for all" % (course.size, parts)
+        keeps = "changed" if lesson.changed else "equivalent"
+        self._say("intervention", keeps=keeps, text=text, because=because, batch=course.size, rows=course.rows)
+
+    def _say(self, kind, **fields):
+        self.guest.say(kind, act="split-loader", step=self.guest.beat.steps + 1, **fields)
