@@ -102,6 +102,7 @@ def environment(
     environ["PYTHONPATH"] = f"{INJECT}{os.pathsep}{path}" if path else str(INJECT)
     environ["HOLTER_GUESTS"] = str(guest_dir)
     environ["HOLTER_RUN"] = run_id
+    environ.pop("HOLTER_PLAN", None)
     environ.pop("HOLTER_HEAL", None)  # a run within a healed one is healed when it is itself asked to be
     if heal is not None:
         environ["HOLTER_HEAL"] = heal

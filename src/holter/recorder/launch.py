@@ -37,8 +37,10 @@ class Launch:
         foresight: Callable[[], Foresee] | None = None,
         healer: Healer | None = None,
         resume_args: list[str] | None = None,
+        planned: dict[str, str] | None = None,
     ) -> None:
         self.command = command
+        self.planned = planned or {}  # what a plan asks of the reflexes, from the first attempt on
         self.healer = healer
         self.resume_args = resume_args or []
         self.restarted: list[dict[str, Any]] = []  # the words of each restart so far: every record tells all of them
@@ -61,7 +63,7 @@ class Launch:
     def _run(self, show: Callable[[Path], None], signals: Signals, room: StateRoom | None) -> int:
         before: Attempt | None = None
         following = Next()
-        environ: dict[str, str] = {}
+        environ: dict[str, str] = dict(self.planned)
         while True:
             attempt = Attempt(before.number + 1 if before is not None else 1)
             environ.update(following.environ)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import resource
+from collections import deque
+from statistics import median
 from typing import Any
 
 from holter.recorder.sampler import nearest_limit
@@ -16,15 +18,14 @@ from holter.recorder.sampler import nearest_limit
 _BELOW = 0.03  # of the limit
 _AT_LEAST = 32 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_LOOKS = 3
 
 
 class SoftWall:
     """Moves the wall of each armed process at every tick."""
 
     def __init__(self) -> None:
-        self._armed: dict[int, tuple[int, int]] = {}  # pid -> the user's own limits
-        self._untouched: dict[int, int] = {}  # pid -> the least of its memory that it had asked for and never used
-        self._tidy: set[int] = set()  # processes whose tensors are never given memory that was freed before
+        self._armed: dict[int, Walled] = {}
         self._known: tuple[float, float] | None = None
 
     def look(self, sample: dict[str, Any], events: list[dict[str, Any]]) -> None:
@@ -32,37 +33,65 @@ class SoftWall:
             # Only who can split a batch is helped by an error; others would only die of it sooner.
             split = event.get("k") == "armed" and event.get("act") == "split-batch"
             if split and isinstance(event.get("pid"), int):
-                self._arm(event["pid"])
-                if event.get("tidy"):
-                    self._tidy.add(event["pid"])
+                self._arm(event["pid"], bool(event.get("tidy")))
         self._known = nearest_limit(sample) or self._known
         if self._known is None:
             return
         used, limit = self._known
-        left = int(limit - used - max(_BELOW * limit, _AT_LEAST))
-        for pid in list(self._armed):
-            self._set(pid, left)
+        end = limit - max(_BELOW * limit, _AT_LEAST)
+        for pid, walled in list(self._armed.items()):
+            try:
+                walled.move(pid, used, end)
+            except (OSError, ValueError, IndexError):
+                del self._armed[pid]  # it is gone, or is not ours to limit
 
-    def _arm(self, pid: int) -> None:
+    def _arm(self, pid: int, tidy: bool) -> None:
         try:
-            self._armed.setdefault(pid, resource.prlimit(pid, resource.RLIMIT_DATA))
+            walled = self._armed.setdefault(pid, Walled(resource.prlimit(pid, resource.RLIMIT_DATA)))
+            walled.tidy = walled.tidy or tidy
         except OSError:
             pass
 
-    def _set(self, pid: int, left: int) -> None:
-        soft, hard = self._armed[pid]
-        try:
-            with open(f"/proc/{pid}/statm", "rb") as file:
-                _, resident, shared, _, _, data, *_ = (int(word) * _PAGE for word in file.read().split())
-            # The kernel counts what is asked for, the limit what is touched. What once was touched may be again, so
-            # only what never was, such as the stacks of idle threads, comes on top.
-            used = resident - shared
-            untouched = max(0, data - used)
-            if pid not in self._tidy:
-                self._untouched[pid] = untouched = min(self._untouched.get(pid, data), untouched)
-            wall = max(0, used + left + untouched)
-            if soft != resource.RLIM_INFINITY:
-                wall = min(wall, soft)
-            resource.prlimit(pid, resource.RLIMIT_DATA, (wall, hard))
-        except (OSError, ValueError, IndexError):
-            del self._armed[pid]  # it is gone, or is not ours to limit
+
+class Walled:
+    """One process, what is known of its memory, and its wall.
+
+    The kernel counts what is asked for, the limit what is touched: what was asked for and is untouched comes on top. At
+    first that is only what never was touched, such as the stacks of idle threads, since what was freed may be used
+    again. Of a process that is tidy each tensor has pages of its own, which go when it goes: there all of it counts.
+    A step may take or free much between two readings, so that the middle of the last ones counts.
+    """
+
+    def __init__(self, own: tuple[int, int]) -> None:
+        self.own = own  # the user's own limits
+        self.tidy = False
+        self._others: deque[float] = deque(maxlen=_LOOKS)
+        self._untouched: deque[int] = deque(maxlen=_LOOKS)
+        self._least: int | None = None
+        self._wall = self._raised = self._keep = 0
+
+    def move(self, pid: int, used_by_all: float, end: float) -> None:
+        """Set the wall anew."""
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            _, resident, shared, _, _, data, *_ = (int(word) * _PAGE for word in file.read().split())
+        soft, hard = self.own
+        wall = self.place(resident - shared, data, used_by_all, end, resource.prlimit(pid, resource.RLIMIT_DATA)[0])
+        if soft != resource.RLIM_INFINITY:
+            wall = min(wall, soft)
+        resource.prlimit(pid, resource.RLIMIT_DATA, (wall, hard))
+        self._wall = wall
+
+    def place(self, used: int, data: int, used_by_all: float, end: float, present: int) -> int:
+        """Where the wall belongs; a process that has given memory back has raised it by as much, and is believed."""
+        untouched = max(0, data - used)
+        self._others.append(used_by_all - used)
+        self._untouched.append(untouched)
+        self._least = untouched if self._least is None else min(self._least, untouched)
+        on_top = int(median(self._untouched)) if self.tidy else self._least
+        wall = max(0, int(end - median(self._others)) + on_top)
+        if self._wall and self._wall < present != resource.RLIM_INFINITY:
+            self._raised, self._keep = present, _LOOKS // 2 + 1
+        if self._keep:
+            self._keep -= 1
+            wall = max(wall, self._raised)
+        return wall

@@ -13,6 +13,7 @@ Steps come through PyTorch's own global optimizer hooks.
 """
 
 import functools
+import os
 from math import nan
 from time import monotonic
 
@@ -76,6 +77,8 @@ class _Adapter:
 
     def patch(self):
         self.births.patch(self._learn)
+        if "HOLTER_PLAN" in os.environ:
+            self.guard(self._arm_plan)()
         if self.guest.heal:
             self.guard(self._arm_workers)()
             self.guard(self._arm_collect)()
@@ -128,6 +131,12 @@ class _Adapter:
         NanHeal(self.guest, self.torch, self).patch()
         self.guest.say("armed", act="hold-update")
 
+    def _arm_plan(self):
+        """`holter plan` is at work: the first steps are watched, and the script ends with them."""
+        from ..reflexes.plan_torch import PlanWatch
+
+        PlanWatch(self.guest, self.torch).patch()
+
     def _arm_workers(self):
         from ..reflexes import workers_torch
 
@@ -143,10 +152,11 @@ class _Adapter:
         from ..reflexes import loader_torch
 
         parts = loader_torch.parts_asked()
-        if parts > 1:
-            self.loader_split = self.guest.parts = loader_torch.LoaderSplit(self.guest, self.torch, parts)
-            self.loader_split.patch()
-            self.guest.say("armed", act="split-loader")
+        self.loader_split = self.guest.parts = loader_torch.LoaderSplit(self.guest, self.torch, parts)
+        self.loader_split.patch()
+        self.guest.say("armed", act="split-loader")
+        if self.split is not None:
+            self.split.loader = self.loader_split
 
     def _time_calls(self, cls):
         if cls in self.wrapped or cls is self.torch.nn.Module:

@@ -18,6 +18,7 @@ _TRY_LARGER = 200  # calls in parts after which a larger part may be tried
 _PAUSE = 60.0  # seconds between two calls that are no longer two steps in a row
 _SHAPES = 1000
 _COMFORT = 0.75  # of the room: below this a call is left alone
+_TWICE = 0.3  # of the parts computed a second time in backward: a tenth of the step
 _WORKSPACE = 1.5  # what a part takes while it runs, against what its graph keeps
 
 
@@ -225,7 +226,7 @@ class Care:
         """A batch of this shape went through, in parts of so many samples; so many were asked for."""
         key = call.shapes
         known = self.sizes.get(key)
-        if known is None or (call.size > known.size and rows < known.rows):
+        if known is None or (call.size != known.size and rows < min(known.rows, call.size)):
             if len(self.sizes) >= _SHAPES:
                 self.sizes.clear()  # each batch has a shape of its own: only the last ones are remembered
             known = self.sizes[key] = Tuning(call.size, rows, self.fewest)
@@ -234,6 +235,14 @@ class Care:
         self.calls[key] = self.calls.get(key, 0) + 1
         if known.done or not known.tried:
             self.split.tell_split(self, call.size, rows)
+        if known.done and call.size == known.size:
+            self._spare_the_second_pass(known.parts)
+
+    def _spare_the_second_pass(self, parts):
+        """Where most parts are computed twice, the loader hands out parts from its next pass on: nothing is, then."""
+        kept, of = self.kept
+        if self.split.loader is not None and of > 1 and of - kept >= _TWICE * of:
+            self.split.loader.ask(self.split.loader.parts * parts)
 
     def has_room(self, call, each, to_come):
         """After a forward in parts: what a sample took; now and then other sizes are tried anew."""

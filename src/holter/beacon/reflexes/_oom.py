@@ -1,5 +1,7 @@
 """Which errors of a framework's mean that memory ran out, in words that have been the same for years."""
 
+import resource
+
 _WORDS = (
     "out of memory",  # CUDA, MPS, ROCm
     "can't allocate memory",  # PyTorch on the CPU
@@ -9,6 +11,8 @@ _WORDS = (
     "cublas_status_alloc_failed",
     "could not create a memory",  # oneDNN
 )
+# oneDNN says no more than this when it gets no pages for its code: memory, where there is a wall before it.
+_AT_A_WALL = ("could not create a primitive", "could not execute a primitive")
 
 
 def oom_error(torch, words):
@@ -24,4 +28,10 @@ def is_oom(error):
     if not isinstance(error, RuntimeError):  # torch.OutOfMemoryError is one too
         return False
     words = str(error).lower()
-    return any(word in words for word in _WORDS)
+    if any(word in words for word in _WORDS):
+        return True
+    return any(word in words for word in _AT_A_WALL) and _has_wall()
+
+
+def _has_wall():
+    return resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY

@@ -7,8 +7,9 @@ import sys
 from . import _host_room
 
 UNLIMITED = 1 << 62
-_MMAP_THRESHOLD, _OWN_MAP = -3, 1 << 20  # glibc: what is larger gets pages of its own, which go when it goes
+_MMAP_THRESHOLD, _OWN_MAP = -3, 1 << 16  # glibc: what is larger gets pages of its own, which go when it goes
 _SLACK, _MOST_SLACK = 0.05, 0.3  # of the limit
+_MOVES = 24 << 20
 
 
 class CudaRoom:
@@ -93,7 +94,6 @@ class HostRoom:
         self.page = os.sysconf("SC_PAGE_SIZE")
         self.file = None
         self.libc = None
-        self.slack = 0
         self.tidied = None  # called when memory is from here on given back as soon as it is free
         if sys.platform.startswith("linux"):
             self.file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
@@ -115,6 +115,11 @@ class HostRoom:
     def limit(self):
         wall = resource.getrlimit(resource.RLIMIT_DATA)[0] if self.file is not None else resource.RLIM_INFINITY
         return UNLIMITED if wall == resource.RLIM_INFINITY else wall
+
+    @property
+    def slack(self):
+        """The wall moves with what others use, once a second: by this much a step that has begun must still fit."""
+        return max(_MOVES, _SLACK * self.limit) if self.limit < UNLIMITED else 0
 
     def left(self):
         return self.limit - self.used()

@@ -38,7 +38,8 @@ class LoaderSplit:
     """Stands around every loader's `__next__` and around `backward`."""
 
     def __init__(self, guest, torch, parts):
-        self.guest, self.guard, self.torch, self.parts = guest, guest.guard, torch, parts
+        self.guest, self.guard, self.torch = guest, guest.guard, torch
+        self.parts = self.wanted = parts  # the present passes', and those of the passes to come
         self.models = []  # weakly: those that an optimizer trains
         self.optimizers = []
         self.lessons = weakref.WeakKeyDictionary()  # by loader
@@ -77,6 +78,8 @@ class LoaderSplit:
 
         @functools.wraps(inner_next)
         def __next__(iterator):  # noqa: N807
+            if self.parts < 2:
+                return inner_next(iterator)
             course = self.courses.get(iterator)
             if course is None or self.drawing:
                 return inner_next(iterator)
@@ -100,7 +103,15 @@ class LoaderSplit:
         WeighedBackward(self).patch()
         BatchCalls(self).patch()
 
+    def ask(self, parts):
+        """From the next pass on, so many parts: in the middle of one the loop has counted whole batches."""
+        self.wanted = max(self.wanted, parts)
+
     def _begins(self, loader, iterator):
+        if self.wanted != self.parts and not any(course.open and course.cut for course in self.courses.values()):
+            self.parts = self.wanted
+        if self.parts < 2:
+            return
         before = self.courses.get(iterator)
         if before is not None:
             self._closed(before)

@@ -44,6 +44,7 @@ class Split:
         self.next_look = 0.0
         self.is_tensor = lambda thing: isinstance(thing, torch.Tensor)
         self.rooms = {}
+        self.loader = None  # what hands out batches in parts, where computing twice costs more than that
         self.open = []  # calls whose backward is still to come, weakly
 
     def room(self, device):
