@@ -101,8 +101,9 @@ def grow(on: list[tuple[RecordWriter, float]], stop: threading.Event) -> None:
 
 
 def family(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(int(child) for child in children)]
+    # A child stands with the thread that started it.
+    children = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [pid, *(int(child) for found in children for child in found)]
 
 
 def cpu(pid: int) -> float:

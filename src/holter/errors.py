@@ -37,6 +37,12 @@ class NotPermitted(HolterError):
     exit_code = 6
 
 
+class NotInstalled(HolterError):
+    """A part of Holter that comes as an extra, and is not there."""
+
+    exit_code = 8
+
+
 class NoData(Exception):
     """A reading that does not exist here, with the reason: absence is told, never turned into a zero."""
 

@@ -42,3 +42,10 @@ def count(n: int) -> str:
 def share(fraction: float) -> str:
     """A part of a whole, in per cent."""
     return f"{fraction * 100:.0f} %" if fraction >= 0.0995 else f"{fraction * 100:.1f} %"
+
+
+def rate(per_second: float) -> str:
+    """A pace as people say it: no exponents, no digits that mean nothing."""
+    if per_second >= 100:
+        return count(round(per_second))
+    return f"{per_second:.1f}" if per_second >= 0.05 or per_second == 0 else f"{per_second:.2g}"

@@ -179,6 +179,23 @@ def memory_look(record, at, used, line, limit=8 * GB, file="/home/u/train.py", w
                         threads=threads)  # fmt: skip
 
 
+def test_what_other_programs_hold_is_not_in_the_runs_curve():
+    """Against the machine's memory a look between samples counts every program: the run's peak is its own."""
+    from holter.diagnosis.memory import memory_curve
+
+    record = ordinary_run()
+    for line in record.timeline:
+        if line["k"] == "sample":
+            line.pop("cgroup", None)
+            line["memory"] = {"total": 25 * GB, "available": 16 * GB}
+    memory_look(record, 30, 9 * GB, 8, limit=25 * GB)
+
+    curve = memory_curve(record)
+
+    assert (curve.kind, curve.limit) == ("ram", 25 * GB)
+    assert curve.peak < 3 * GB
+
+
 def test_a_kill_names_the_line_at_which_memory_shot_up():
     """The line that gained the most on the last climb, which a kill's missing traceback can't tell."""
     record = killed(lambda _: 2 * GB)

@@ -34,7 +34,8 @@ for epoch in range(EPOCHS):
         loss.backward()
         optimizer.step()
     with torch.no_grad():
-        print(f"{nn.functional.cross_entropy(model(data.tensors[0][:600]), data.tensors[1][:600]).item():.7f}", flush=True)
+        held = nn.functional.cross_entropy(model(data.tensors[0][:600]), data.tensors[1][:600])
+    print(f"{held.item():.7f}", flush=True)
 print(steps, flush=True)
 """
 MEAN = "nn.functional.cross_entropy(model(x), y)"

@@ -1,4 +1,4 @@
-"""Every view of a record says the same: text, JSON, Markdown, the report's file, the server's answer and its list."""
+"""Every view of a record says the same: text, JSON, Markdown, the report's file, the server, its list, the screen."""
 
 from __future__ import annotations
 
@@ -79,3 +79,33 @@ def test_the_list_says_what_the_run_says(tmp_path, serve, wait_for):
         lasted = next(figure["value"] for figure in page["figures"] if figure["key"] == "lasted")
 
         assert (row["kind"], row["why"], row["lasted"]) == (page["ending"]["kind"], first, lasted)
+
+
+@pytest.mark.parametrize("kind", sorted(ALL))
+def test_the_screen_says_what_the_other_views_say(kind, tmp_path, monkeypatch):
+    """The ending, every claim, every figure and the last reading of each curve are those of the report."""
+    pytest.importorskip("textual")
+    from tests.views.watching import Screen, driven
+
+    from holter.views.watch.chart import value_words
+
+    folder = keep(ALL[kind](), tmp_path)
+    record = open_record(folder)
+    document = document_of(record, verdict(record))
+
+    async def test():
+        async with Screen(tmp_path, monkeypatch, folder, size=(200, 50)) as screen:
+            await screen.opened()
+            return screen.whole()
+
+    said = driven(test())
+
+    assert document["ending"]["claim"] in said
+    for finding in document["findings"]:
+        assert finding["claim"] in said
+    for figure in document["figures"]:
+        assert f"{figure['label']} {figure['value']}" in said
+    for chart in document["charts"]:
+        assert chart["title"] in said
+    curve = next(chart for chart in document["charts"] if chart["key"] == "memory")
+    assert f"Memory  {value_words(curve['channels'][0]['values'][-1], 'bytes')}" in said.replace("■ ", "")

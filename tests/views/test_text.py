@@ -82,6 +82,45 @@ def test_exception_has_the_line_and_its_code():
     )
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_long_code_is_cut_and_not_torn(width):
+    """Code that has no room beside its place gets the line below it; longer than that, it ends in a sign."""
+    code = "loss = criterion(model(batch, mask=mask, positions=positions), target.to(device, non_blocking=True), w)"
+    record = exception(ordinary_run(), 59, "ValueError", "x", line=41)
+    record.events_of("exception")[0]["frames"][0] |= {"code": code}
+    rows = shown(record.exit(60, 1), width=width).splitlines()
+    at = next(n for n, row in enumerate(rows) if row.startswith("  Line"))
+
+    assert rows[at].split() == ["Line", "/home/u/train.py:41"]
+    assert rows[at + 1].strip().rstrip("…").rstrip() in code
+    assert rows[at + 1].endswith("…") == (len(code) + 11 > width)
+    assert rows[at + 2] == ""
+
+
+def test_a_long_line_of_a_diff_goes_on_further_in():
+    """What is folded of a diff stands deeper than the sign of the next line, so that none is taken for another."""
+    from dataclasses import replace
+
+    from holter.finding import Cure
+
+    told = verdict(leaking_run())
+    how = "- " + "call(" + ", ".join(f"argument_{n}=value_{n}" for n in range(12)) + ")\n+ call()"
+    finding = replace(told.findings[0], cures=(Cure("mend it", how, "exact"),))
+    stream = io.StringIO()
+    write_verdict(replace(told, findings=(finding,)), exhibits(leaking_run(), told), stream, width=80)
+    rows = stream.getvalue().splitlines()
+    first = next(n for n, row in enumerate(rows) if row.startswith("           - call("))
+    last = next(n for n, row in enumerate(rows) if row.startswith("           + call()"))
+
+    assert last > first + 1
+    assert all(row.startswith(" " * 17) and len(row) <= 80 for row in rows[first + 1 : last])
+
+
+def test_the_page_leads_to_the_report():
+    """Its last row is the command that writes the page with all charts."""
+    assert shown(leaking_run()).rstrip().endswith("More   holter report r-0142 -o run.html")
+
+
 def test_escapes_from_logs_are_neutralised():
     """Titles, colours and screen-clearing codes in names, messages and commands never reach the terminal."""
     evil = "\x1b]0;owned\x07\x1b[2J\r\b\x9b31m\u202eabc"

@@ -45,10 +45,23 @@ if TYPE_CHECKING:
     help='With --heal: words that make the command go on from its own checkpoint, such as "--resume last.pt"; they are '
     "added to it when it is started again.",
 )
+@click.option(
+    "--notify",
+    is_flag=False,
+    flag_value="desktop",
+    metavar="[=URL]",
+    help="Also tell what is found on the desktop, or with one POST of JSON each to URL.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing, whatever happens; the record is written all the same.")
 @click.argument("words", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def command(
-    name: str | None, on_hang: str, heal: str | None, resume_args: str | None, quiet: bool, words: tuple[str, ...]
+    name: str | None,
+    on_hang: str,
+    heal: str | None,
+    resume_args: str | None,
+    notify: str | None,
+    quiet: bool,
+    words: tuple[str, ...],
 ) -> None:
     """Run COMMAND and record it.
 
@@ -81,15 +94,30 @@ def command(
 
         return Foresight(_lines_of).observe
 
-    tell = quietly if quiet else tell_on_stderr
+    tell = said = quietly if quiet else tell_on_stderr
+    over = quietly if quiet else show
+    if notify is not None:
+        from holter.commands._notify import Notify
+
+        notices = Notify(notify, name, words, said)
+
+        def tell(text: str) -> None:
+            said(text)
+            notices.told(text)
+
+        def over(folder: Path) -> None:
+            if not quiet:
+                show(folder)
+            notices.ended(folder)
+
     launch = Launch(
         list(words), name=name, on_hang=on_hang, heal=heal, tell=tell, foresight=foresight,
-        healer=_Healer(on_hang, resume_args) if heal is not None else None, resume_args=_split(resume_args),
+        healer=Healer(on_hang, resume_args) if heal is not None else None, resume_args=_split(resume_args),
     )  # fmt: skip
-    sys.exit(launch.run(quietly if quiet else show))
+    sys.exit(launch.run(over))
 
 
-class _Healer:
+class Healer:
     """Asks the doctor about an attempt that has ended, and the remedies what the next one is to change."""
 
     def __init__(self, on_hang: str, resume_args: str | None) -> None:

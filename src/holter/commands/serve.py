@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from holter.errors import HolterError
+from holter.errors import HolterError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,14 +28,18 @@ def command(host: str, port: int | None) -> None:
     Only this machine can reach it, and only with the token in the address that is printed. With --host 0.0.0.0 others
     can reach it too, if they have the token; it travels unencrypted, so a tunnel is better: ssh -L 8642:localhost:8642.
     It only reads: no run is ever touched by it.
+
+    The token is new at every start, unless HOLTER_TOKEN has one of 16 characters or more. Numbers for Prometheus are
+    at /metrics, with the token as a bearer's.
     """
+    from holter.commands._runs import Runs
     from holter.views.web.door import Door
     from holter.views.web.page import has_charts
     from holter.views.web.reading import Reading
     from holter.views.web.server import Server
 
     reading = Reading([sys.executable, "-m", "holter.series.desk"])
-    server = _listening(lambda at: Server((host, at), _Runs(), reading, Door(host)), host, port)
+    server = _listening(lambda at: Server((host, at), Runs(), reading, Door(host, _token())), host, port)
     server.watcher.start()
     try:
         if host not in ("127.0.0.1", "localhost", "::1"):
@@ -52,6 +57,14 @@ def command(host: str, port: int | None) -> None:
         reading.close()
 
 
+def _token() -> str:
+    """One that stays the same, where it was asked for: a program that collects numbers can't read a terminal."""
+    token = os.environ.get("HOLTER_TOKEN", "")
+    if token and not re.fullmatch(r"[\w.~-]{16,}", token, re.ASCII):
+        raise UsageError("HOLTER_TOKEN is no token", "It takes 16 or more letters, digits, or any of - _ . ~")
+    return token
+
+
 def _listening(make: Callable[[int], Server], host: str, port: int | None) -> Server:
     for at in [port] if port is not None else [_PORT, 0]:
         try:
@@ -59,29 +72,3 @@ def _listening(make: Callable[[int], Server], host: str, port: int | None) -> Se
         except OSError as error:
             failed = error
     raise HolterError(f"{host}:{port or _PORT} can't be listened on: {failed.strerror}", "Say another with: --port")
-
-
-class _Runs:
-    """The records of this user; a run's folder is found by its id alone, and never outside of them."""
-
-    def __init__(self) -> None:
-        from holter.record import place
-
-        self._place, self._base = place, place.home()
-
-    def ids(self) -> list[str]:
-        # A link could lead anywhere.
-        return [run for run in self._place.run_ids(self._base) if not self.folder(run).is_symlink()]
-
-    def folder(self, run: str) -> Path:
-        return self._place.runs_folder(self._base) / run
-
-    def quick_row(self, run: str) -> dict[str, Any]:
-        from holter.series.rows import quick_row
-
-        return quick_row(self.folder(run))
-
-    def written(self, run: str) -> tuple[int, ...]:
-        from holter.record.recent import written
-
-        return written(self.folder(run))

@@ -13,7 +13,7 @@ from holter.diagnosis.memory import MemoryCurve, device_curve, memory_curve
 from holter.diagnosis.progress import lasted, progress_of
 from holter.diagnosis.rule import RecordLike
 from holter.finding import Ending, Verdict
-from holter.units import count, duration, size
+from holter.units import count, duration, rate, size
 
 _MEMORY_ENDINGS = ("oom-killed", "running")
 # Families that a curve says more about than words do.
@@ -165,13 +165,6 @@ def pace(record: RecordLike, pid: int | None, spans: int) -> tuple[float, float,
             low, high = max(end - took, begin + at * span), min(end, begin + (at + 1) * span)
             done[at] += (number(line, "n") or 0.0) * max(0.0, high - low) / took
     return begin, span, tuple(n / span for n in done)
-
-
-def rate(per_second: float) -> str:
-    """A pace as people say it: no exponents, no digits that mean nothing."""
-    if per_second >= 100:
-        return count(round(per_second))
-    return f"{per_second:.1f}" if per_second >= 0.05 or per_second == 0 else f"{per_second:.2g}"
 
 
 def resample(points: tuple[tuple[float, float], ...], n: int = 24) -> tuple[float, ...]:

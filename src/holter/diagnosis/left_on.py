@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from holter.diagnosis.script import called_name, tree_of
 
-_SCHEDULE = (
-    "profile(schedule=torch.profiler.schedule(wait=10, warmup=2, active=5, repeat=1)), then prof.step()"
-)
+_SCHEDULE = "profile(schedule=torch.profiler.schedule(wait=10, warmup=2, active=5, repeat=1)), then prof.step()"
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,9 @@ def memory_curve(record: RecordLike) -> MemoryCurve | None:
     limit, kind = min(limits, default=(None, ""))
     points = _group_points(record) if kind == "cgroup" else ()
     points = points or _footprint_points(record) or _tree_points(record)
-    points = _with_looks(record, points, limit)
+    if kind == "cgroup":
+        # Against the machine's memory a look counts what every program holds, and not the run's own.
+        points = _with_looks(record, points, limit)
     swap = _swap_behind(record, kind)
     if limit and swap:
         # With swap behind it the resident part stands still at the limit, and what is swapped out grows on.

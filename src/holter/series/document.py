@@ -16,6 +16,7 @@ from holter.series.clock import Clock, clock_of
 from holter.series.figures import figures_of
 from holter.series.marks import events_json, finding_json, interventions_json
 from holter.series.memory import device_chart, memory_chart
+from holter.series.now import alarm_of, now_of, phase_time
 from holter.series.papers import environment_of, output_lines, stacks_json
 from holter.series.shape import Chart
 from holter.series.system import busy_chart, pressure_chart, swap_chart
@@ -63,6 +64,7 @@ def words_of(record: RecordLike, verdict: Verdict, clock: Clock | None = None) -
         "findings": [finding_json(table, finding, clock) for finding in verdict.findings],
         "interventions": interventions_json(verdict, clock),
         "events": events_json(table, clock),
+        "now": {**now_of(table), "since": phase_time(table), "alarm": alarm_of(table) if record.live else ""},
         "figures": [asdict(figure) for figure in figures_of(table, shown)],
         "told": list(shown.told),
         "damage": list(shown.damage),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holter.diagnosis.examined import Examined
-from holter.diagnosis.exhibits import Exhibits, rate
+from holter.diagnosis.exhibits import Exhibits
 from holter.diagnosis.fields import number, part
 from holter.diagnosis.memory import device_curve
 from holter.diagnosis.progress import progress_of
 from holter.series.training import windows_of
-from holter.units import count, duration, size
+from holter.units import count, duration, rate, size
 
 
 @dataclass(frozen=True)

@@ -86,5 +86,5 @@ def wants_color(stream: TextIO) -> bool:
 
 def paint(text: str, style: str, color: bool) -> str:
     """Set a text in a style where colour is on."""
-    codes = {"bold": "1", "dim": "2", "good": "32", "bad": "1;31", "wait": "33"}
+    codes = {"bold": "1", "dim": "2", "good": "32", "bad": "1;31", "wait": "33", "gone": "31"}
     return f"\x1b[{codes[style]}m{text}\x1b[0m" if color and text else text

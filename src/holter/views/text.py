@@ -142,7 +142,7 @@ def _page(verdict: Verdict, shown: Exhibits, width: int, color: bool) -> list[st
     proof += _evidence([*verdict.ending.evidence, *(first.evidence if first else ())], said)
     lines += _block("Proof", proof, width, color)
     if first is not None:
-        lines += _block("Line", _culprit(first), width, color)
+        lines += _block("Line", _culprit(first, width - _INDENT), width, color)
         lines += _block("Cure", _cures(first), width, color)
     lines += _block("Healed", _healed(verdict), width, color)
     lines += _block("Tried", _tried(verdict), width, color)
@@ -151,7 +151,7 @@ def _page(verdict: Verdict, shown: Exhibits, width: int, color: bool) -> list[st
     lines += _block("Told", [clean(text) for text in shown.told], width, color)
     lines += _block("Lost", [clean(text) for text in shown.damage[:3]], width, color)
     run = clean(verdict.run.get("id") or "")
-    lines += _block("More", [f"holter why {run} --json"] if run else [], width, color)
+    lines += _block("More", [f"holter report {run} -o run.html"] if run else [], width, color)
     return lines
 
 
@@ -179,9 +179,13 @@ def _block(name: str, texts: Iterable[str], width: int, color: bool) -> list[str
     lines: list[str] = []
     for text in texts:
         lead = f"  {name:<{_INDENT - 2}}" if not lines else " " * _INDENT
-        folded = fold(text, width, lead, " " * _INDENT)
+        # Code is set in; where it is too long for the page, what follows is set in further than any code below it.
+        inset = len(text) - len(text.lstrip())
+        folded = fold(text, width, lead, " " * (_INDENT + (min(inset, 8) + 6 if inset else 0)))
         if not lines:
             folded[0] = f"  {paint(name, 'dim', color)}{folded[0][2 + len(name) :]}"
+        elif inset and text.lstrip()[0] in "+-":
+            folded = [paint(row, "good" if text.lstrip()[0] == "+" else "gone", color) for row in folded]
         lines += folded
     return ["", *lines] if lines else []
 
@@ -221,11 +225,14 @@ def _evidence(found: Sequence[Evidence], said: str = "") -> list[str]:
     return lines
 
 
-def _culprit(finding: Finding) -> list[str]:
+def _culprit(finding: Finding, room: int) -> list[str]:
+    """Give the place and the code on it, side by side where there is room; code is cut rather than torn."""
     if finding.culprit is None:
         return []
-    line = finding.culprit
-    return [f"{_short(clean(line.file))}:{line.line}    {clean(line.code)}".rstrip()]
+    place, code = f"{_short(clean(finding.culprit.file))}:{finding.culprit.line}", clean(finding.culprit.code).strip()
+    if len(place) + 4 + len(code) <= room:
+        return [f"{place}    {code}".rstrip()]
+    return [place, f"  {code if len(code) + 2 <= room else code[: room - 3].rstrip() + '…'}"]
 
 
 def _short(path: str, longest: int = 36) -> str:

@@ -4,10 +4,9 @@ import os
 import resource
 import sys
 
-from . import _host_room
+from ._heap_glibc import Heap
 
 UNLIMITED = 1 << 62
-_MMAP_THRESHOLD, _OWN_MAP = -3, 1 << 16  # glibc: what is larger gets pages of its own, which go when it goes
 _SLACK, _MOST_SLACK = 0.05, 0.3  # of the limit
 _MOVES = 24 << 20
 
@@ -93,7 +92,7 @@ class HostRoom:
     def __init__(self):
         self.page = os.sysconf("SC_PAGE_SIZE")
         self.file = None
-        self.libc = None
+        self.heap = None
         self.tidied = None  # called when memory is from here on given back as soon as it is free
         if sys.platform.startswith("linux"):
             self.file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
@@ -128,14 +127,10 @@ class HostRoom:
         """Have the C library map each tensor by itself, and give back what it keeps: the wall counts that, too."""
         if self.file is None:
             return
-        first, before = self.libc is None, self._untouched()
+        first, before = self.heap is None, self._untouched()
         if first:
-            import ctypes
-
-            self.libc = ctypes.CDLL(None)
-            if hasattr(self.libc, "mallopt"):
-                self.libc.mallopt(_MMAP_THRESHOLD, _OWN_MAP)
-        _host_room.trim()
+            self.heap = Heap()
+        self.heap.give_back()
         wall, hard = resource.getrlimit(resource.RLIMIT_DATA)
         given_back = self._untouched() - before
         if wall != resource.RLIM_INFINITY and given_back > 0:

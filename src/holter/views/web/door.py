@@ -47,5 +47,10 @@ class Door:
             return False
         return found is not None and self.is_token(found.value)
 
+    def has_bearer(self, header: str | None) -> bool:
+        """For a program that collects numbers, and keeps no cookies."""
+        kind, _, given = (header or "").partition(" ")
+        return kind.lower() == "bearer" and self.is_token(given.strip())
+
     def cookie(self) -> str:
         return f"{self._cookie}={self.token}; HttpOnly; SameSite=Lax; Path=/"

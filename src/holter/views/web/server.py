@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from holter.views.web import page
+from holter.views.web import metrics, page
 from holter.views.web.door import Door
 from holter.views.web.reading import Reading, Unreadable
 from holter.views.web.watcher import Runs, Watcher
@@ -76,6 +76,8 @@ class Handler(BaseHTTPRequestHandler):
             self._say(303, "text/plain", b"", Location=path + (f"?{rest}" if rest else ""), Set_Cookie=door.cookie())
         elif address.path == "/page/style.css":
             self._part("style.css")
+        elif address.path == "/metrics" and door.has_bearer(self.headers.get("Authorization")):
+            self._metrics()
         elif not door.has_cookie(self.headers.get("Cookie")):
             self._say(403, "text/html; charset=utf-8", _NO_TOKEN.encode())
         else:
@@ -89,6 +91,8 @@ class Handler(BaseHTTPRequestHandler):
             self._part(path.removeprefix("/page/"))
         elif path == "/api/runs":
             self._json(json.dumps({"runs": self.server.watcher.rows()}).encode())
+        elif path == "/metrics":
+            self._metrics()
         elif path == "/events":
             self.server.reading.warm()
             self._events(asked.get("run"))
@@ -96,6 +100,11 @@ class Handler(BaseHTTPRequestHandler):
             self._run(found[1], found[2] or "run", asked)
         else:
             self._say(404, "application/json", b'{"error":"there is no such run"}')
+
+    def _metrics(self) -> None:
+        runs, rows = self.server.runs, self.server.watcher.rows()
+        gauges = {row["id"]: runs.gauges(row["id"]) for row in rows if row["live"]}
+        self._say(200, metrics.CONTENT_TYPE, metrics.metrics_text(rows, gauges, runs.meanings()).encode())
 
     def _part(self, name: str) -> None:
         raw = page.parts().get(name)  # from a table: no path of the request ever reaches the disk

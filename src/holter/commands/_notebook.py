@@ -1,0 +1,131 @@
+"""`%%holter` in a notebook: the cell as a run of its own, with a live strip above its output and the verdict below.
+
+The cell runs in a process of its own: it sees no variables of the notebook, and one that is killed for want of memory
+takes no kernel with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, TextIO
+
+from holter.errors import DamagedRecord
+from holter.record import place
+from holter.record.reader import read_meta
+from holter.series.rows import quick_row
+from holter.views.plain import clean, sparkline
+
+_EACH = 1.0
+_POINTS = 40
+
+
+def load(shell: Any) -> None:
+    """Make the magic known to an IPython shell."""
+    shell.register_magic_function(lambda line, cell: run_cell(shell, line, cell), "cell", "holter")
+
+
+def run_cell(shell: Any, line: str, cell: str) -> None:
+    """Run the cell under `holter run` with the options of the line; its exit code is in `_exit_code`."""
+    with tempfile.TemporaryDirectory(prefix="holter-cell-") as folder:
+        script = Path(folder, f"cell_{getattr(shell, 'execution_count', 1)}.py")
+        script.write_text("\n" + cell)  # the magic's own line counts: lines are numbered as in the notebook
+        words = [sys.executable, "-m", "holter", "run", *shlex.split(line), "--", sys.executable, str(script)]
+        # Modules beside the notebook are found, as they are in its cells.
+        path = os.pathsep.join(one for one in (os.getcwd(), os.environ.get("PYTHONPATH", "")) if one)
+        environ = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            env=environ, start_new_session=True, text=True, errors="replace",
+        )  # fmt: skip
+        strip = Strip(process.pid) if hasattr(shell, "kernel") else None
+        try:
+            _pass_on(process, sys.stdout)
+        finally:
+            if strip is not None:
+                strip.close()
+        shell.user_ns["_exit_code"] = process.returncode
+
+
+def _pass_on(process: subprocess.Popen[str], stream: TextIO) -> None:
+    """Print what the cell prints, as it comes; an interrupt of the kernel is handed on, once more to kill."""
+    assert process.stdout is not None
+    interrupted = 0
+    while True:
+        try:
+            for said in process.stdout:
+                stream.write(said)
+            process.wait()
+            return
+        except KeyboardInterrupt:
+            interrupted += 1
+            process.send_signal(signal.SIGINT if interrupted < 3 else signal.SIGTERM)
+
+
+class Strip:
+    """One line above the output, kept up to date while the cell runs."""
+
+    def __init__(self, recorder: int) -> None:
+        from IPython.display import display
+
+        self._recorder = recorder
+        self._folder: Path | None = None
+        self._full: list[float] = []
+        self._over = threading.Event()
+        self._shown = display({"text/plain": "holter: starting"}, raw=True, display_id=True)
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Draw it for the last time."""
+        self._over.set()
+        self._thread.join(5)
+        self._draw()
+
+    def _keep(self) -> None:
+        while not self._over.wait(_EACH):
+            self._draw()
+
+    def _draw(self) -> None:
+        try:
+            self._folder = self._folder or _folder_of(self._recorder)
+            if self._folder is not None:
+                row = quick_row(self._folder)
+                if row.get("full") is not None:
+                    self._full = [*self._full, float(row["full"])][-_POINTS:]
+                self._shown.update({"text/plain": strip_words(row, self._full)}, raw=True)
+        except Exception:
+            pass  # the strip is an extra: the cell goes on without it
+
+
+def strip_words(row: dict[str, Any], full: list[float]) -> str:
+    """Where the run stands, in one line."""
+    curve = f" {sparkline(full, 1.0)} {full[-1]:.0%} of its limit" if full else ""
+    parts = [
+        f"{row['id']} {row['kind']}",
+        f"for {row['lasted']}" if row["live"] and row.get("lasted") else row.get("lasted", ""),
+        f"step {row['step']}" if row.get("step") else "",
+        f"memory {row['memory']}{curve}" if row.get("memory") else "",
+        f"in {row['phase']}" if row["live"] and row.get("phase") else "",
+        row.get("why", ""),
+    ]
+    return clean("holter: " + " · ".join(part for part in parts if part))
+
+
+def _folder_of(recorder: int) -> Path | None:
+    """The record that a recorder of ours is writing."""
+    base = place.home()
+    for run in reversed(place.run_ids(base)[-8:]):
+        folder = place.runs_folder(base) / run
+        try:
+            if read_meta(folder).get("recorder_pid") == recorder:
+                return folder
+        except DamagedRecord:
+            continue
+    return None

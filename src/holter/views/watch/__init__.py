@@ -1,0 +1,1 @@
+"""`holter watch`: the runs in a terminal, live, drawn with Textual. It only reads."""

@@ -1,0 +1,92 @@
+"""`%load_ext holter` in IPython and in a real Jupyter kernel."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from holter.commands._notebook import strip_words
+
+SICK = "import os, signal\nprint('begun')\nos.kill(os.getpid(), signal.SIGKILL)\n"
+TRAINING = """
+import time, holter
+for i in range(120):
+    time.sleep(0.03)
+    holter.step(loss=1.0 / (i + 1))
+print("trained")
+"""
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch):
+    """An IPython shell without a kernel, with records of its own."""
+    interactive = pytest.importorskip("IPython.core.interactiveshell")
+    monkeypatch.setenv("HOLTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    made = interactive.InteractiveShell()
+    made.run_line_magic("load_ext", "holter")
+    return made
+
+
+def test_the_verdict_stands_below_the_output_of_the_cell(shell, capsys):
+    """A cell that is killed takes nothing with it: the shell goes on, with its exit code and its verdict."""
+    shell.run_cell_magic("holter", "--name odd", SICK)
+    said = capsys.readouterr().out
+
+    assert said.startswith("begun\n")
+    assert "was killed with SIGKILL" in said
+    assert "More   holter report r-0001 -o run.html" in said
+    assert shell.user_ns["_exit_code"] == 137
+
+
+def test_modules_beside_the_notebook_are_found(shell, capsys, tmp_path, monkeypatch):
+    """As they are in its other cells."""
+    (tmp_path / "mine.py").write_text("word = 'found'")
+    monkeypatch.chdir(tmp_path)
+    shell.run_cell_magic("holter", "", "import mine\nprint(mine.word)")
+
+    assert capsys.readouterr().out.startswith("found\n✓ python ")
+
+
+def test_in_a_real_kernel_there_is_a_live_strip(tmp_path, monkeypatch):
+    """While the cell runs it tells step and memory; at the end, how the run left."""
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    nbformat = pytest.importorskip("nbformat")
+    monkeypatch.setenv("HOLTER_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    cells = [nbformat.v4.new_code_cell(text) for text in ("%load_ext holter", f"%%holter\n{TRAINING}")]
+    seen: list[str] = []
+
+    class Client(nbclient.NotebookClient):
+        def process_message(self, message, *rest):
+            if message["msg_type"] in ("display_data", "update_display_data"):
+                seen.append(message["content"]["data"]["text/plain"])
+            return super().process_message(message, *rest)
+
+    Client(nbformat.v4.new_notebook(cells=cells), timeout=60, cwd=os.fspath(tmp_path)).execute()
+    printed = "".join(out.get("text", "") for out in cells[1]["outputs"])
+
+    assert any("r-0001 running" in strip and "· step " in strip and "memory" in strip for strip in seen), seen
+    assert seen[-1].startswith("holter: r-0001 ")
+    assert "running" not in seen[-1]
+    assert printed.startswith("trained\n✓ ")
+
+
+def test_the_strip_is_one_line_whatever_a_run_says():
+    """Ends of lines and escapes stay text."""
+    row = {
+        "id": "r-1",
+        "kind": "running",
+        "live": True,
+        "lasted": "3 s",
+        "step": "5",
+        "memory": "1 GB",
+        "phase": "x\n\x1b[2J",
+    }
+
+    assert "\n" not in strip_words(row, [0.1, 0.5])
+    assert strip_words(row, [0.1, 0.5]).startswith(
+        "holter: r-1 running · for 3 s · step 5 · memory 1 GB ▁▅ 50% of its limit"
+    )
