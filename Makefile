@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test lint types bench score docs browser clean
+.PHONY: test lint types bench bench-plan score docs browser clean
 
 $(STAMP): pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,10 @@ types: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python bench/run.py
+
+# Foretold against measured memory, some twenty minutes on a CPU; CUDA=1 on a GPU.
+bench-plan: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python bench/plan.py $(if $(CUDA),--cuda)
 
 # Every patient under Holter, for about an hour; NAMES="torch_ keras_" for some, WRITE=1 to write docs/scoreboard.md.
 score: $(STAMP)

@@ -24,13 +24,23 @@ from tests.conftest import HOLTER, Holter
 
 # command -> its options and arguments. A change here is a change for everyone who has written a script around it.
 FROZEN = {
-    "run": {"--name", "--heal", "--on-hang [report|stop|restart]", "--resume-args", "--quiet -q", "[COMMAND...]"},
+    "run": {
+        "--name",
+        "--heal",
+        "--on-hang [report|stop|restart]",
+        "--resume-args",
+        "--notify",
+        "--quiet -q",
+        "[COMMAND...]",
+    },
     "why": {"[RUN]", "--json"},
     "ls": {"--all"},
     "attach": {"PID", "--json"},
+    "watch": {"[RUN]"},
     "serve": {"--host", "--port"},
     "report": {"[RUN]", "--output -o", "--format [html|md]"},
     "check": {"[PATH...]", "--fix", "--diff", "--format [text|json|sarif|github]", "--select", "--ignore"},
+    "plan": {"--memory", "--device [cpu|cuda|mps]", "--json", "--apply", "[COMMAND...]"},
     "demo": set[str](),
 }
 
@@ -80,6 +90,9 @@ def words_of(done: subprocess.CompletedProcess[bytes]) -> str:
         (["run", "--on-hang", "restart", "--", "true"], 2, "does nothing without --heal"),
         (["run", "--resume-args", "--resume", "--", "true"], 2, "does nothing without --heal"),
         (["run", "--heal", "--resume-args", "'", "--", "true"], 2, "can't be read"),
+        (["plan"], 2, "there is no command to plan for"),
+        (["plan", "--memory", "much", "--", "true"], 2, "no amount of memory"),
+        (["plan", "--", "true"], 7, "no training step"),
         (["no-such-command"], 2, "No such command"),
         (["why", "a", "b"], 2, "unexpected extra argument"),
         (["report", "--format", "pdf"], 2, "html"),

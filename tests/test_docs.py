@@ -35,3 +35,24 @@ def test_every_event_that_is_written_is_documented() -> None:
 
     assert len(written) > 15
     assert written - documented == set()
+
+
+PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("jobs/*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_links_of_the_pages_lead_somewhere(page: Path) -> None:
+    """Every picture and every page that is linked to is there."""
+    import re
+
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text())
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_job_has_one_short_page_and_is_linked_to() -> None:
+    """Under 60 lines each, from the README and from the quick start."""
+    for page in sorted(DOCS.glob("jobs/*.md")):
+        assert len(page.read_text().splitlines()) < 60, page.name
+        for start in (DOCS.parent / "README.md", DOCS / "quick-start.md"):
+            assert f"jobs/{page.name}" in start.read_text(), (page.name, start.name)

@@ -1,0 +1,406 @@
+"""How well `holter plan` foretells: predicted against measured peaks, the largest batch, and what peers need for it.
+
+    make bench-plan                  on the CPU: peak of a fresh process, one thread
+    python bench/plan.py --cuda      on a GPU: peak of PyTorch's allocator
+
+Each model is planned under a cap and then really trained at 30, 60 and 90 % of the largest batch that was found; the
+planner itself only ever ran steps that take a tenth of the cap. MemTracker, of PyTorch, foretells the same sizes on
+fake tensors; Accelerate and Lightning look for the largest batch by trying.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import plan_models
+
+from holter.planner.measured_torch import measure
+from holter.planner.plan_torch import Planner, base_of
+from holter.planner.process_memory import highest, resident
+from holter.planner.step_torch import Recipe, batch_for, one_step, optimizer_for
+
+SHARES = (0.3, 0.6, 0.9)
+# Where peers look for the largest batch too, and the size that Accelerate begins with.
+RACES = {"cpu": {"decoder": 512}, "cuda": {"decoder": 4096, "resnet": 8192}}
+
+
+def recipe_of(case: plan_models.Case, rows: int, scale: float) -> Recipe:
+    return Recipe(
+        case.model(scale), case.batch(rows, scale), rows, case.optimizer, case.loss,
+        precision=case.precision, checkpointing=case.checkpointing,
+    )  # fmt: skip
+
+
+def predict(case: plan_models.Case, kind: str, cap: int, scale: float) -> dict[str, Any]:
+    """Plan one case: the largest batch, and the peak at three sizes."""
+    recipe = recipe_of(case, 256, scale)
+    base = base_of(torch, recipe) if kind == "cpu" else 0
+    began = time.perf_counter()
+    planner = Planner(torch, recipe, kind, cap, base=base)
+    if kind == "cuda":
+        planner.memory = cap + planner.context  # the cap of this bench is the allocator's alone
+    best = planner.largest()
+    sizes = [max(1, int(best * share)) for share in SHARES]
+    peaks = [planner.peak(size).told() for size in sizes]
+    took = time.perf_counter() - began
+    measured = [[one.rows, one.peak, one.error] for one in planner.measured]
+    fit = planner.correction
+    drawn = [planner.drawing.summit(size).total for size in sizes]
+    without_holes = fit.at(sizes[-1], drawn[-1]).told() if kind == "cpu" else None
+    return {
+        "best": best, "sizes": sizes, "peaks": peaks, "seconds": took, "calibrated": measured, "drawn": drawn,
+        "offset": fit.offset, "slope": fit.slope, "off": fit.disagreement, "lines": planner.drawing.lines,
+        "base": base, "without_holes": without_holes,
+    }  # fmt: skip
+
+
+def tracker(case: plan_models.Case, kind: str, rows: int, scale: float) -> tuple[int, float]:
+    """The peak as PyTorch's own MemTracker foretells it, on fake tensors; and its time."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    began = time.perf_counter()
+    device = torch.device(kind, 0) if kind == "cuda" else torch.device("cpu")
+    with FakeTensorMode():
+        with device:
+            recipe = recipe_of(case, rows, scale)
+        model = recipe.model
+        optimizer = optimizer_for(torch, recipe.optimizer, model.parameters())
+        batch = recipe.batch
+        watch = MemTracker()
+        watch.track_external(model, optimizer, *batch)
+        with watch:
+            for number in range(2):
+                one_step(torch, recipe, model, optimizer, batch, kind, lambda _phase: None)
+                if number == 0:
+                    watch.reset_mod_stats()
+        peak = watch.get_tracker_snapshot("peak")
+    total = max(int(parts["Total"] if "Total" in parts else max(parts.values())) for parts in peak.values())
+    return total, time.perf_counter() - began
+
+
+def train(case: plan_models.Case, kind: str, rows: int, scale: float, steps: int = 3) -> int:
+    """Really train a few steps; the peak. On a CPU of the whole process, so it must be a fresh one."""
+    recipe = recipe_of(case, rows, scale)
+    if kind == "cuda":
+        found = measure(torch, [(recipe, rows)], torch.device("cuda", 0), steps)[0]
+        if found.error:
+            raise MemoryError(found.error)
+        return found.peak
+    optimizer = optimizer_for(torch, recipe.optimizer, recipe.model.parameters())
+    recipe.model.train()
+    batch = batch_for(torch, recipe, rows, torch.device("cpu"), fake=False)
+    from holter.planner.blocks_torch import checkpointed
+
+    with checkpointed(torch, recipe.model, recipe.checkpointing):
+        for _ in range(steps):
+            one_step(torch, recipe, recipe.model, optimizer, batch, "cpu", lambda _phase: None)
+    return highest()
+
+
+def aside(*words: str, **environ: str) -> Any:
+    """One part of the bench in a fresh process; its last line is JSON."""
+    done = subprocess.run(
+        [sys.executable, __file__, *words], capture_output=True, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(done.stderr[-400:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def clear() -> None:
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+
+
+def one_case(case: plan_models.Case, kind: str, cap: int, scale: float) -> dict[str, Any]:
+    words = ["--cap", str(cap), "--scale", str(scale), "--case", case.name]
+    if kind == "cuda":
+        clear()
+        found = predict(case, kind, cap, scale)
+    else:
+        found = aside("--part", "predict", *words)
+    found["name"] = case.name
+    true = []
+    for size in found["sizes"]:
+        try:
+            if kind == "cuda":
+                clear()
+                true.append(train(case, kind, size, scale))
+            else:
+                true.append(aside("--part", "train", "--rows", str(size), *words))
+        except Exception as error:
+            true.append(None)
+            found.setdefault("errors", []).append(f"train {size}: {error}"[:300])
+    try:
+        if kind == "cuda":
+            pairs = [(clear(), tracker(case, kind, size, scale))[1] for size in found["sizes"]]
+        else:
+            pairs = aside("--part", "tracker", "--sizes", ",".join(map(str, found["sizes"])), *words)
+        theirs = [peak + (found["base"] if kind == "cpu" else 0) for peak, _ in pairs]
+        took = [seconds for _, seconds in pairs]
+    except Exception as error:
+        theirs, took = [None] * len(SHARES), [0.0]
+        found.setdefault("errors", []).append(f"tracker: {type(error).__name__} {error}"[-300:])
+    found.update(true=true, tracker=theirs, tracker_seconds=took)
+    if kind == "cpu":
+        mapped = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+        found["true_without_holes"] = aside("--part", "train", "--rows", str(found["sizes"][-1]), *words, **mapped)
+    if kind == "cuda":
+        found["true_best"] = true_largest(case, found["best"], scale, cap)
+    return found
+
+
+def true_largest(case: plan_models.Case, guess: int, scale: float, cap: int) -> int | None:
+    """Try around the guess, under the cap, with as many failures as it takes."""
+
+    def fits(rows: int) -> bool:
+        clear()
+        cap_cuda(cap)
+        try:
+            train(case, "cuda", rows, scale)
+            return True
+        except (MemoryError, torch.cuda.OutOfMemoryError):
+            return False
+        finally:
+            cap_cuda(None)
+
+    if guess < 1:
+        return None
+    if not fits(guess):
+        low, high = int(guess * 0.9), guess
+        if not fits(low):
+            return 0
+    else:
+        low, high = guess, int(guess * 1.12) + 1
+        if fits(high):
+            return high
+    while high - low > max(1, guess // 150):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def cap_cuda(cap: int | None) -> None:
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(1.0 if cap is None else cap / total)
+
+
+# --- peers that look for the largest batch --------------------------------------------------------------------
+
+
+def accelerate_finds(case: plan_models.Case, kind: str, scale: float, start: int) -> dict[str, Any]:
+    from accelerate.utils import find_executable_batch_size
+
+    tries = []
+
+    @find_executable_batch_size(starting_batch_size=start)
+    def training(batch_size: int) -> int:
+        tries.append(batch_size)
+        recipe = recipe_of(case, batch_size, scale)
+        device = torch.device(kind)
+        model = recipe.model.to(device).train()
+        optimizer = optimizer_for(torch, recipe.optimizer, model.parameters())
+        batch = batch_for(torch, recipe, batch_size, device, fake=False)
+        for _ in range(3):
+            one_step(torch, recipe, model, optimizer, batch, kind, lambda _phase: None)
+        return batch_size
+
+    began = time.perf_counter()
+    return {"best": training(), "tries": len(tries), "seconds": time.perf_counter() - began}
+
+
+def lightning_finds(case: plan_models.Case, kind: str, scale: float, mode: str) -> dict[str, Any]:
+    import logging
+    import warnings
+
+    import lightning
+
+    warnings.simplefilter("ignore")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.batch_size = case.model(scale), 2
+
+        def training_step(self, batch: Any, _index: int) -> Any:
+            return case.loss(self.inner(*batch[:-1]), batch[-1])
+
+        def configure_optimizers(self) -> Any:
+            return optimizer_for(torch, case.optimizer, self.inner.parameters())
+
+        def train_dataloader(self) -> Any:
+            data = torch.utils.data.TensorDataset(*case.batch(8192, scale))
+            return torch.utils.data.DataLoader(data, batch_size=self.batch_size)
+
+    model = Module()
+    trainer = lightning.Trainer(
+        accelerator="gpu" if kind == "cuda" else "cpu", devices=1, max_epochs=1, logger=False,
+        enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False,
+    )  # fmt: skip
+    began = time.perf_counter()
+    best = lightning.pytorch.tuner.Tuner(trainer).scale_batch_size(model, mode=mode, max_trials=25)
+    return {"best": best, "seconds": time.perf_counter() - began}
+
+
+def limit_process(cap: int, base: int) -> None:
+    """On a CPU: allocations fail beyond the cap, as they would in a small container, but without a kill."""
+    import resource
+
+    lines = Path("/proc/self/status").read_text().splitlines()
+    data = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData"))
+    limit = data + max(0, cap - base)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def peers(case: plan_models.Case, kind: str, cap: int, scale: float, start: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    ways = {
+        "accelerate": lambda: accelerate_finds(case, kind, scale, start),
+        "lightning power": lambda: lightning_finds(case, kind, scale, "power"),
+        "lightning binsearch": lambda: lightning_finds(case, kind, scale, "binsearch"),
+    }
+    for name, way in ways.items():
+        try:
+            if kind == "cuda":
+                clear()
+                cap_cuda(cap)
+                found[name] = way()
+            else:
+                words = ["--cap", str(cap), "--scale", str(scale), "--case", case.name, "--rows", str(start)]
+                found[name] = aside("--part", name, *words)
+        except Exception as error:
+            found[name] = {"error": f"{type(error).__name__}: {str(error)[:200]}"}
+        finally:
+            if kind == "cuda":
+                cap_cuda(None)
+                clear()
+    return found
+
+
+# --- telling --------------------------------------------------------------------------------------------------
+
+
+def show(found: list[dict[str, Any]]) -> None:
+    ours, high, theirs = [], [], []
+    print(
+        f"{'model':<16}{'batch':>8}{'likely':>10}{'at most':>10}{'measured':>10}{'off':>8}{'MemTracker':>12}{'off':>8}"
+    )
+    for one in found:
+        for size, peak, true, other in zip(one["sizes"], one["peaks"], one["true"], one["tracker"], strict=True):
+            if true is None:
+                print(f"{one['name']:<16}{size:>8}  could not be measured")
+                continue
+            off = peak["likely"] / true - 1
+            ours.append(off)
+            high.append(peak["high"] / true - 1)
+            text = f"{'none':>12}"
+            if other is not None:
+                theirs.append(other / true - 1)
+                text = f"{other / 1e6:>12.0f}{theirs[-1]:>+8.1%}"
+            print(
+                f"{one['name']:<16}{size:>8}{peak['likely'] / 1e6:>10.0f}{peak['high'] / 1e6:>10.0f}{true / 1e6:>10.0f}"
+                f"{off:>+8.1%}{text}"
+            )
+        if one.get("true_best") is not None:
+            off = one["best"] / max(1, one["true_best"]) - 1
+            print(f"{'':<16}largest: {one['best']} planned, {one['true_best']} true ({off:+.1%})")
+    plain = [
+        one["without_holes"]["likely"] / one["true_without_holes"] - 1 for one in found if one.get("true_without_holes")
+    ]
+    for name, values in (("without holes", plain), ("likely", ours), ("at most", high), ("MemTracker", theirs)):
+        if values:
+            under = sum(1 for value in values if value < -0.02)
+            mean = sum(abs(value) for value in values) / len(values)
+            print(
+                f"{name}: mean error {mean:.1%}, worst {max(values, key=abs):+.1%}, "
+                f"more than 2 % too low in {under} of {len(values)}"
+            )
+    plans = [one["seconds"] for one in found]
+    tracked = [sum(one["tracker_seconds"]) for one in found]
+    print(f"seconds per model: plan {sum(plans) / len(plans):.1f}, MemTracker {sum(tracked) / len(tracked):.1f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cuda", action="store_true")
+    parser.add_argument("--cap", type=int, default=0)
+    parser.add_argument("--scale", type=float, default=0.0)
+    parser.add_argument("--case", default="", help="only these, with commas between")
+    parser.add_argument("--rows", type=int, default=0)
+    parser.add_argument("--sizes", default="")
+    parser.add_argument("--part", default="")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="begin no new case after this time")
+    parser.add_argument("--output", default="")
+    given = parser.parse_args()
+    kind = "cuda" if given.cuda else "cpu"
+    cap = given.cap or (12_000_000_000 if given.cuda else 1_200_000_000)
+    scale = given.scale or (4.0 if given.cuda else 1.0)
+    chosen = [case for case in plan_models.CASES if case.name in given.case.split(",") or not given.case]
+    if given.part:
+        case = chosen[0]
+        if given.part == "predict":
+            print(json.dumps(predict(case, kind, cap, scale)))
+        elif given.part == "train":
+            print(json.dumps(train(case, kind, given.rows, scale)))
+        elif given.part == "tracker":
+            print(json.dumps([tracker(case, kind, int(size), scale) for size in given.sizes.split(",")]))
+        else:
+            limit_process(cap, resident())
+            way = given.part.split()
+            found = (
+                accelerate_finds(case, kind, scale, given.rows)
+                if way[0] == "accelerate"
+                else lightning_finds(case, kind, scale, way[1])
+            )
+            print(json.dumps(found))
+        return
+    began = time.monotonic()
+    if kind == "cpu":
+        torch.set_num_threads(1)
+    found: list[dict[str, Any]] = []
+    raced: dict[str, Any] = {}
+
+    def keep() -> None:
+        if given.output:
+            Path(given.output).write_text(json.dumps({"cases": found, "peers": raced, "device": kind}, indent=1))
+
+    for case in chosen:
+        if time.monotonic() - began > given.seconds:
+            print(f"{case.name} and what follows was left out: the time was over")
+            break
+        try:
+            found.append(one_case(case, kind, cap, scale))
+        except Exception as error:
+            print(f"{case.name}: {type(error).__name__}: {str(error)[-400:]}")
+            continue
+        keep()
+        print(f"{case.name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        for text in found[-1].get("errors", []):
+            print("  ", text, file=sys.stderr)
+        if case.name in RACES[kind] and time.monotonic() - began < given.seconds:
+            raced[case.name] = peers(case, kind, cap, scale, RACES[kind][case.name])
+            raced[case.name]["holter plan"] = {"best": found[-1]["best"], "seconds": found[-1]["seconds"]}
+            keep()
+    show(found)
+    for name, ways in raced.items():
+        for way, one in ways.items():
+            print(f"largest batch of {name}, {way}: {one}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""holter plan: the memory that a training will need, and the settings that fit, before it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holter.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, HolterError, UsageError
+
+
+class NoPlan(HolterError):
+    exit_code = 7
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+    options_metavar="[OPTIONS] --",
+)
+@click.option("--memory", metavar="AMOUNT", help="Plan for this much memory, such as 24GB, not for what is here.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda", "mps"]), help="Plan for this kind of device, not the script's own."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write the plan as JSON.")
+@click.option(
+    "--apply",
+    "applies",
+    is_flag=True,
+    help="Then run the command under `holter run --heal`, in as many parts as the plan found to fit.",
+)
+@click.argument("words", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED)
+def command(memory: str | None, device: str | None, as_json: bool, applies: bool, words: tuple[str, ...]) -> None:
+    """Foretell the memory of a training, and which settings fit.
+
+    COMMAND is started, watched for three training steps, and ended there; what it does before that, it does: files
+    that it writes are written. The plan is drawn from the model, the batch and the optimizer that were seen, on tensors
+    that take no memory. The command's own output goes to stderr.
+
+    Exits with 0 when a plan was made, 2 when the command line is wrong, 7 when no training step was seen.
+    """
+    if not words:
+        raise UsageError("there is no command to plan for", "Say which: holter plan -- python train.py")
+    if memory is not None:
+        from holter.planner.amounts import bytes_of
+
+        try:
+            bytes_of(memory)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    told = _watch(words, {"memory": memory, "device": device})
+    if as_json:
+        print(json.dumps(told, indent=2))
+    else:
+        from holter.views.planned import write_plan
+
+        write_plan(told, sys.stdout, width=shutil.get_terminal_size().columns)
+    if applies:
+        sys.exit(_apply(told, words))
+
+
+def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
+    """Start the command with a guest that plans, and bring its plan home."""
+    from holter.recorder import guest_room
+
+    guests = guest_room.make()
+    if guests is None:
+        raise NoPlan("there is no room for a guest's files", "Free 8 MB in the temporary folder")
+    environ = guest_room.environment(guests, "", os.environ)
+    environ["HOLTER_PLAN"] = json.dumps(order)
+    try:
+        # The plan alone is on stdout.
+        done = subprocess.run(list(words), env=environ, stdout=sys.stderr)
+        path = guests / "plan.json"
+        told: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    except FileNotFoundError:
+        print(f"holter: {words[0]}: command not found. Check its name and PATH", file=sys.stderr)
+        sys.exit(EXIT_NOT_FOUND)
+    except PermissionError:
+        print(f"holter: {words[0]} can't be executed. Run it with its interpreter", file=sys.stderr)
+        sys.exit(EXIT_NOT_EXECUTABLE)
+    finally:
+        _clear(guests)
+    if told.get("error"):
+        raise NoPlan(f"the step that was seen can't be planned: {told['error']}", "Try holter.plan from Python")
+    if not told:
+        raise NoPlan(
+            f"no training step of PyTorch was seen before the command ended with code {done.returncode}",
+            "For Keras, and for models without an optimizer, call holter.plan from Python",
+        )
+    return told
+
+
+def _clear(guests: Path) -> None:
+    shutil.rmtree(guests, ignore_errors=True)
+
+
+def _apply(told: dict[str, Any], words: tuple[str, ...]) -> int:
+    """Hand the choice to `holter run`: as it is where that fits, else in the fewest parts that do."""
+    parts = 1
+    if not told["fits"]:
+        fitting = [row["accumulate"] for row in told.get("settings", []) if row["applies"] and row["fits"]]
+        if not fitting:
+            raise NoPlan(
+                "no number of parts fits that holter run can apply",
+                "Precision, checkpointing and the optimizer are the script's own: change them there",
+            )
+        parts = min(fitting)
+    from holter.commands._show import show_on_stderr
+    from holter.commands._tell import tell_on_stderr
+    from holter.commands.run import Healer
+    from holter.recorder.launch import Launch
+
+    tell_on_stderr(f"applied: each batch in {parts} parts with one update" if parts > 1 else "it fits as it is")
+    launch = Launch(
+        list(words), name=None, on_hang="report", heal="safe", tell=tell_on_stderr, healer=Healer("report", None),
+        planned={"HOLTER_SPLIT": str(parts)} if parts > 1 else None,
+    )  # fmt: skip
+    return launch.run(show_on_stderr)

@@ -1,0 +1,99 @@
+"""A recipe's step at any batch size: traced at two or three, drawn at the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .aside import Lost, aside, can_fork
+from .cuda_allocator import QUANTUM, reserved
+from .fake_torch import Fakes
+from .heap_replay import in_the_heap, stays, stretched_by
+from .step_torch import Recipe
+from .timeline import Summit, Timeline, between, summit
+from .unseen_cpu import unseen as unseen_on_cpu
+from .unseen_cuda import unseen as unseen_on_cuda
+
+_FIRST, _SECOND = 4, 7
+# Real kernels take small blocks of their own in between; with them the heap has more holes (make bench-plan).
+_MORE_HOLES = 1.2
+_MORE_OF_HOLES, _MORE_OF_HEAP = 0.6, 0.3  # shares that the interval's upper end allows for
+
+
+class Drawing:
+    """One recipe on one kind of device; `here` says whether fake tensors of that device can be had."""
+
+    def __init__(self, torch: Any, recipe: Recipe, kind: str) -> None:
+        self.kind = kind
+        here = kind == "cpu" or (kind == "cuda" and torch.cuda.is_available())
+        device = torch.device(kind, 0) if here and kind == "cuda" else torch.device("cpu")
+        self.fakes = Fakes(torch, recipe, device, kind, unseen_on_cuda if kind == "cuda" else unseen_on_cpu)
+        self.quantum = QUANTUM if kind == "cuda" else 64
+        self.traces: dict[int, Timeline] = {}
+        self.lines = True  # every block is a line in the batch size
+        self.pair: list[int] | None = None
+        self.heights: dict[int, int] = {}
+
+    def at(self, rows: int) -> Timeline:
+        """The step at a size."""
+        if rows in self.traces:
+            return self.traces[rows]
+        if self.lines:
+            if self.pair is None:
+                self._begin()
+            if self.pair is not None:
+                one, two = self.pair
+                drawn = between(self.traces[one], self.traces[two], one, two, rows)
+                if drawn is not None:
+                    return drawn
+                self.lines = False
+        found = self.traces[rows] = self.fakes.trace(rows)
+        return found
+
+    def _begin(self) -> None:
+        """Trace two sizes, and a third to see that what is drawn from them is true."""
+        one, two, far = _FIRST, _SECOND, 61
+        for _ in range(2):  # what is made at the first use of a kernel is in the first trace only
+            self.traces = {rows: self.fakes.trace(rows) for rows in (one, two)}
+            if between(self.traces[one], self.traces[two], one, two, far) is not None:
+                break
+        drawn = between(self.traces[one], self.traces[two], one, two, far)
+        true = self.traces[far] = self.fakes.trace(far)
+        if drawn is None or abs(summit(drawn).total - summit(true).total) > 0.002 * summit(true).total:
+            self.lines = False
+        else:
+            self.pair = [one, two]
+
+    def summit(self, rows: int) -> Summit:
+        return summit(self.at(rows), self.quantum)
+
+    def height(self, rows: int) -> int:
+        """The peak as it would be counted: of tensors on a GPU, with the heap's holes on a CPU."""
+        if self.kind != "cpu":
+            return self.summit(rows).total
+        if rows not in self.heights:
+            self.heights[rows] = self._stretched(rows)
+        return self.heights[rows]
+
+    def _stretched(self, rows: int) -> int:
+        plain = self.summit(rows).total
+        if not can_fork():
+            return plain
+        try:
+            found = aside(lambda: stretched_by(self.fakes, rows))
+        except Lost:
+            found = None
+        return plain + int(_MORE_HOLES * max(0, found - plain)) if found else plain
+
+    def doubt(self, rows: int) -> float:
+        """What the heap's holes may take beyond what was drawn: they differ from run to run."""
+        if self.kind != "cpu":
+            return 0.0
+        holes = max(0, self.height(rows) - self.summit(rows).total)
+        return max(_MORE_OF_HOLES * holes, _MORE_OF_HEAP * in_the_heap(self.at(rows)))
+
+    def reserved(self, rows: int, limit: int | None = None) -> int | None:
+        """What the GPU's allocator takes; None where it runs out below the limit."""
+        return reserved(self.at(rows), limit)
+
+    def stays(self) -> int:
+        return stays(self.at(_FIRST))

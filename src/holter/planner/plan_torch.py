@@ -1,0 +1,301 @@
+"""A plan for a PyTorch step: drawn on fake tensors, corrected by a few small real steps, and told as plain data."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from dataclasses import replace
+from typing import Any
+
+from .aside import Lost, aside, can_fork
+from .blocks_torch import blocks_of
+from .drawing_torch import Drawing
+from .fit import CPU, CUDA, Correction, Interval, Point, corrected
+from .largest import largest
+from .measured_torch import Measured, first_error, good, measure
+from .process_memory import of_files, resident
+from .room import room_for
+from .settings import Setting, buys_most, rank, settings_for
+from .step_torch import Recipe, optimizer_for
+from .timeline import PARTS
+from .unseen_cuda import CONTEXT, FIXED, FIXED_HOPPER
+
+_SMALL = 0.10  # of the room: what a measured step may take
+_LONG = 1.5  # seconds: what it may last
+
+
+class Planner:
+    """All that is known of one step on one device."""
+
+    def __init__(
+        self, torch: Any, recipe: Recipe, kind: str, memory: int | None, *, base: int = 0, measures: bool = True
+    ) -> None:
+        self.torch, self.recipe, self.kind = torch, recipe, kind
+        self.began = time.monotonic()
+        self.held = base  # what the process holds before the first step
+        self.notes: list[str] = []
+        self.here = kind == "cpu" or (kind == "cuda" and torch.cuda.is_available())
+        self.drawing = Drawing(torch, recipe, kind)
+        self.drawing.at(4)  # what can't be drawn says so before anything is measured
+        self.memory, self.memory_from = (memory, "as asked") if memory else room_for(torch, kind)
+        self.measures = measures and self.here
+        self.context = 0
+        self.learned = (0.0, 0.0)
+        self.measured: list[Measured] = []
+        self.correction = self._calibrate()
+
+    def learn(self, rows: int, peak: int) -> None:
+        """Take in the peak of the user's own step: what it has more than ours grows with the batch, as a loss does."""
+        off = peak - self.peak(rows).likely
+        self.learned = (0.0, off / rows) if off > 0 else (float(off), 0.0)
+        self.correction = self._with_learned(self.correction)
+
+    def _with_learned(self, fit: Correction) -> Correction:
+        offset, slope = self.learned
+        return replace(fit, offset=fit.offset + offset, slope=fit.slope + slope)
+
+    # --- what is measured -----------------------------------------------------------------------------------
+
+    def sizes(self) -> list[int]:
+        """Small sizes: together with the largest they show what grows with the batch and what does not."""
+        least = self.drawing.summit(1).total
+        room = (self.memory - least - self._blind_offset()) * _SMALL
+        most = max(4, self.recipe.rows)
+        reach = largest(lambda rows: rows <= most and self.drawing.summit(rows).total - least <= room, 8) or 1
+        return sorted({reach, max(1, reach // 2), max(1, reach // 4)})
+
+    def _calibrate(self) -> Correction:
+        kind = CPU if self.kind == "cpu" else CUDA
+        if not self.measures:
+            if not self.here:
+                why = "Metal keeps no peak" if self.kind == "mps" else f"there is no {self.kind} device here"
+                self.notes.append(f"{why}: nothing was measured, the interval is wide")
+            return corrected([], kind, self._blind_offset())
+        device = self.torch.device(self.kind, 0) if self.kind == "cuda" else self.torch.device(self.kind)
+        sizes = self.sizes()
+        for size in sizes:
+            last = self.measured[-1] if self.measured else None
+            if last is not None and last.seconds * size / last.rows > _LONG:
+                break
+            self.measured += measure(self.torch, [(self.recipe, size)], device)
+            if self.measured[-1].error:
+                break
+        points = [self._point(one) for one in good(self.measured)]
+        if not points:
+            self.notes.append(f"no step could be measured ({first_error(self.measured)}): the interval is wide")
+            return corrected([], kind, self._blind_offset())
+        self.context = max(one.context for one in good(self.measured)) or (CONTEXT if self.kind == "cuda" else 0)
+        return corrected(points, kind)
+
+    def _point(self, one: Measured) -> Point:
+        other = one.began - self.held if self.kind == "cpu" else 0  # what planning itself has loaded since
+        return one.rows, self.drawing.summit(one.rows).total, one.peak - other
+
+    def _blind_offset(self) -> int:
+        if self.kind == "cpu":
+            return self.held
+        hopper = self.kind == "cuda" and self.here and self.torch.cuda.get_device_capability(0)[0] >= 9
+        return FIXED_HOPPER if hopper else FIXED
+
+    # --- what is foretold -----------------------------------------------------------------------------------
+
+    def peak(self, rows: int, drawing: Drawing | None = None, correction: Correction | None = None) -> Interval:
+        """The peak at a size: of tensors on a GPU, of the process on a CPU."""
+        drawing = drawing or self.drawing
+        return (correction or self.correction).at(rows, drawing.height(rows), drawing.doubt(rows))
+
+    def fits(self, rows: int, drawing: Drawing | None = None, correction: Correction | None = None) -> bool:
+        """Whether a size fits for sure: on a GPU the allocator itself is asked, with its holes."""
+        drawing, correction = drawing or self.drawing, correction or self.correction
+        if correction.at(rows, drawing.summit(rows).total).high > self.memory:
+            return False  # not even without a hole
+        likely = self.peak(rows, drawing, correction)
+        if self.kind != "cuda":
+            return likely.high <= self.memory
+        unseen = likely.likely - drawing.height(rows)
+        spare = 0.5 * (likely.high - likely.likely)
+        limit = self.memory - self.context - max(0, unseen) - spare
+        return likely.likely + spare + self.context <= self.memory and drawing.reserved(rows, int(limit)) is not None
+
+    def largest(self, drawing: Drawing | None = None, correction: Correction | None = None) -> int:
+        """The largest batch that fits."""
+        drawing = drawing or self.drawing
+        free = self.memory - self.context - int(max(0.0, (correction or self.correction).offset))
+        near = largest(lambda rows: drawing.summit(rows).total <= 0.9 * free, self.recipe.rows)
+        # On a CPU each answer is a trace in a child, and the heap's holes are no finer than this.
+        fine = 100 if self.kind == "cpu" else 400
+        return largest(lambda rows: self.fits(rows, drawing, correction), near, fine=fine)
+
+    def told(self, table: bool = True, seconds: float = 60.0) -> dict[str, Any]:
+        """The whole plan as plain data."""
+        rows = self.recipe.rows
+        at = self.peak(rows)
+        best = self.largest()
+        parts = self._parts(rows, at)
+        curve = sorted({*_around(rows), *([best] if best else [])})
+        plan: dict[str, Any] = {
+            "schema": 1,
+            "framework": "torch",
+            "version": str(self.torch.__version__),
+            "device": self.kind,
+            "memory": self.memory,
+            "memory_from": self.memory_from,
+            "counts": "the process" if self.kind == "cpu" else "tensors on the device",
+            "batch": rows,
+            "peak": at.told(),
+            "parts": parts,
+            "phase": self.drawing.summit(rows).phase,
+            "context": self.context,
+            "fits": self.fits(rows),
+            "curve": [{"batch": n, **self.peak(n).told()} for n in curve],
+            "largest": {"batch": best, **(self.peak(best).told() if best else {})},
+            "measured": [{"batch": m.rows, "peak": m.peak, "seconds": m.seconds} for m in good(self.measured)],
+        }
+        if table:
+            found = self._table(seconds)
+            plan["settings"], plan["buys_most"] = rank(found), buys_most(found)
+        if not self.drawing.lines:
+            self.notes.append("memory does not grow in a line with the batch here: every size is traced by itself")
+        plan["notes"] = self.notes
+        plan["seconds"] = round(time.monotonic() - self.began, 2)
+        return plan
+
+    def _parts(self, rows: int, at: Interval) -> dict[str, int]:
+        found = self.drawing.summit(rows)
+        parts = {name: found.parts[name] for name in PARTS}
+        parts["framework"] = max(0, at.likely - found.total)
+        return parts
+
+    # --- the table ------------------------------------------------------------------------------------------
+
+    def _table(self, seconds: float) -> list[dict[str, Any]]:
+        until = time.monotonic() + seconds
+        rows = []
+        plain = min((m for m in good(self.measured)), key=lambda m: -m.rows, default=None)
+        drawings: dict[tuple[Any, ...], tuple[Drawing, Correction, float | None]] = {}
+        for setting in settings_for(self.kind, self.recipe.rows, facts_of(self.torch, self.recipe)):
+            if time.monotonic() > until:
+                self.notes.append(f"{setting.name} and what follows was not tried: {seconds:.0f} s were over")
+                break
+            try:
+                if setting.changes not in drawings:
+                    drawings[setting.changes] = self._tried(setting, plain)
+                rows.append(self._row(setting, *drawings[setting.changes]))
+            except Exception as error:
+                self.notes.append(f"{setting.name} can't be planned: {type(error).__name__}: {str(error)[:120]}")
+        return rows
+
+    def _tried(self, setting: Setting, plain: Measured | None) -> tuple[Drawing, Correction, float | None]:
+        """A setting's drawing, its correction, and its speed against the step as it is."""
+        if not setting.changes:
+            return self.drawing, self.correction, 1.0 if plain is not None else None
+        recipe = self.recipe.with_(**dict(setting.changes))
+        drawing = Drawing(self.torch, recipe, self.kind)
+        drawing.at(4)
+        if plain is None:
+            return drawing, self.correction, None
+        device = self.torch.device(self.kind, 0) if self.kind == "cuda" else self.torch.device(self.kind)
+        sizes = sorted({max(1, plain.rows // 4), plain.rows})
+        found = good(measure(self.torch, [(recipe, size) for size in sizes], device))
+        if not found:
+            return drawing, self.correction, None
+        held = state_bytes(self.torch, self.recipe.optimizer) if "optimizer" in dict(setting.changes) else 0
+        other = [one.began - self.held + held if self.kind == "cpu" else 0 for one in found]
+        points = [(one.rows, drawing.summit(one.rows).total, one.peak - o) for one, o in zip(found, other)]
+        last = found[-1]
+        speed = plain.seconds / last.seconds if last.rows == plain.rows and last.seconds else None
+        return drawing, self._with_learned(corrected(points, self.correction.kind)), speed
+
+    def _row(self, setting: Setting, drawing: Drawing, correction: Correction, speed: float | None) -> dict[str, Any]:
+        micro = self.recipe.rows // setting.parts
+        if setting.parts > 1:
+            speed = self._speed_of(micro)
+        at = self.peak(micro, drawing, correction)
+        if setting.mapped:
+            at, speed = correction.at(micro, drawing.summit(micro).total), None
+        because = "" if speed is not None else "there is no such device here" if not self.here else "not measured"
+        return {
+            "name": setting.name,
+            "micro_batch": micro,
+            "accumulate": setting.parts,
+            "peak": at.told(),
+            "fits": at.high <= self.memory if setting.mapped else self.fits(micro, drawing, correction),
+            "speed": round(speed, 2) if speed is not None else None,
+            "speed_because": because,
+            "keeps": setting.keeps,
+            "because": setting.because,
+            "how": setting.how,
+            "single": setting.single,
+            "applies": setting.parts > 1,
+        }
+
+    def _speed_of(self, micro: int) -> float | None:
+        """Samples per second of a micro-batch against the whole, by a line through the measured times."""
+        found = sorted(good(self.measured), key=lambda m: m.rows)
+        if len(found) < 2 or found[0].rows == found[-1].rows:
+            return None
+        each = max(0.0, (found[-1].seconds - found[0].seconds) / (found[-1].rows - found[0].rows))
+        fixed = max(0.0, found[0].seconds - each * found[0].rows)
+        whole = fixed + each * self.recipe.rows
+        parts = self.recipe.rows / micro * (fixed + each * micro)
+        return whole / parts if parts else None
+
+
+def base_of(torch: Any, recipe: Recipe) -> int:
+    """What a process holds before its first step; making an optimizer loads a part of PyTorch of its own."""
+    before = resident()
+    if recipe.optimizer is None or isinstance(recipe.optimizer, torch.optim.Optimizer) or not can_fork():
+        return before
+
+    def grown() -> int:
+        least = resident() - of_files()  # pages of files are read anew by every child
+        made = optimizer_for(torch, recipe.optimizer, recipe.model.parameters())
+        return resident() - of_files() - least if made is not None else 0
+
+    try:
+        return before + max(0, int(aside(grown)))
+    except Lost:
+        return before
+
+
+def state_bytes(torch: Any, optimizer: Any) -> int:
+    """What an optimizer that has made steps already holds; one that replaces it would not."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return 0
+    values = (value for state in optimizer.state.values() if isinstance(state, dict) for value in state.values())
+    return sum(v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor))
+
+
+def _around(rows: int) -> list[int]:
+    return sorted({max(1, rows // 4), max(1, rows // 2), rows, rows * 2, rows * 4})
+
+
+def facts_of(torch: Any, recipe: Recipe) -> dict[str, Any]:
+    """What the settings depend on."""
+    norm = torch.nn.modules.batchnorm._BatchNorm
+
+    def drops(module: Any) -> bool:
+        return isinstance(module, torch.nn.modules.dropout._DropoutNd)
+
+    given = recipe.optimizer
+    made = isinstance(given, torch.optim.Optimizer)
+    plain = (
+        type(given).__name__.lower() if made else given if isinstance(given, str) else getattr(given, "__name__", "")
+    )
+    names = [name for name in ("sgd", "sgd-momentum") if given is not None]
+    if hasattr(torch.optim, "Adafactor"):
+        names.append("adafactor")
+    if importlib.util.find_spec("bitsandbytes") is not None:
+        names.append("adamw8bit")
+    own = hasattr(recipe.model, "gradient_checkpointing_enable")
+    return {
+        "blocks": bool(blocks_of(torch, recipe.model)),
+        "checkpointing_how": "model.gradient_checkpointing_enable()" if own else "",
+        "batch_norm": any(isinstance(module, norm) for module in recipe.model.modules()),
+        "dropout": any(float(getattr(module, "p", 0) or 0) > 0 for module in recipe.model.modules() if drops(module)),
+        "precision": recipe.precision,
+        "optimizer": plain.split("-")[0] if plain else "",
+        "own_is_plain": plain.split("-")[0] in ("adam", "adamw"),
+        "fused": (made and any(group.get("fused") for group in given.param_groups)) or str(plain).endswith("fused"),
+        "optimizers": names,
+    }
