@@ -51,7 +51,7 @@ def test_a_tensor_that_is_just_being_filled_gives_no_room() -> None:
     walled = Walled((0, 0))
     walled.tidy = True
 
-    assert wall_of(walled, (300, 300, 400), (300, 700, 400), (310, 310, 410)) == 900
+    assert wall_of(walled, (300, 310, 400), (300, 700, 400), (310, 900, 410)) == 910
 
 
 def test_a_process_that_has_raised_its_wall_keeps_it_until_the_readings_agree() -> None:

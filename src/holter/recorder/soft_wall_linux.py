@@ -59,7 +59,8 @@ class Walled:
     The kernel counts what is asked for, the limit what is touched: what was asked for and is untouched comes on top. At
     first that is only what never was touched, such as the stacks of idle threads, since what was freed may be used
     again. Of a process that is tidy each tensor has pages of its own, which go when it goes: there all of it counts.
-    A step may take or free much between two readings, so that the middle of the last ones counts.
+    A step may take or free much between two readings, so that of what others use the middle of the last readings counts,
+    and of what is untouched the least: a tensor that is just being filled is no room.
     """
 
     def __init__(self, own: tuple[int, int]) -> None:
@@ -87,10 +88,10 @@ class Walled:
         self._others.append(used_by_all - used)
         self._untouched.append(untouched)
         self._least = untouched if self._least is None else min(self._least, untouched)
-        on_top = int(median(self._untouched)) if self.tidy else self._least
+        on_top = min(self._untouched) if self.tidy else self._least
         wall = max(0, int(end - median(self._others)) + on_top)
         if self._wall and self._wall < present != resource.RLIM_INFINITY:
-            self._raised, self._keep = present, _LOOKS // 2 + 1
+            self._raised, self._keep = present, _LOOKS
         if self._keep:
             self._keep -= 1
             wall = max(wall, self._raised)
