@@ -59,8 +59,8 @@ class Walled:
     The kernel counts what is asked for, the limit what is touched: what was asked for and is untouched comes on top. At
     first that is only what never was touched, such as the stacks of idle threads, since what was freed may be used
     again. Of a process that is tidy each tensor has pages of its own, which go when it goes: there all of it counts.
-    A step may take or free much between two readings, so that of what others use the middle of the last readings counts,
-    and of what is untouched the least: a tensor that is just being filled is no room.
+    A step may take or free much between two readings, so that of what others use the middle of the last readings
+    counts, and of what is untouched the least: a tensor that is just being filled is no room.
     """
 
     def __init__(self, own: tuple[int, int]) -> None:
