@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
+from holter.beacon.reflexes._care_torch import Care
 from tests.endings.conftest import Join, memory_cgroup  # noqa: F401
 from tests.endings.ward import Case
 
@@ -27,9 +29,9 @@ model = nn.Sequential(nn.Linear(16, 1000), *blocks, nn.Linear(1000, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 steps = 0
 optimizer.register_step_post_hook(lambda *_: globals().__setitem__("steps", steps + 1))
-for epoch in range(EPOCHS):
+for epoch in range(2):
     for x, y in loader:
-        loss = LOSS
+        loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -38,31 +40,31 @@ for epoch in range(EPOCHS):
     print(f"{held.item():.7f}", flush=True)
 print(steps, flush=True)
 """
-MEAN = "nn.functional.cross_entropy(model(x), y)"
-# Each sample of the batch is held against all others: parts of it would learn something else.
-AGAINST_ALL = "(lambda z: nn.functional.cross_entropy(z @ z.T, y))(nn.functional.normalize(model(x)))"
 
 
-def run(folder: pytest.TempPathFactory, loss: str, join: Join | None) -> Case:
-    text = SCRIPT.replace("LOSS", loss).replace("EPOCHS", "2")
-    options = ["--heal"] if join is not None else []
-    return Case(folder.mktemp("case"), text).run(options=options, before=join)
-
-
-@pytest.mark.parametrize("loss", [MEAN, AGAINST_ALL], ids=["a mean over samples", "all against all"])
-def test_the_loader_takes_over_where_it_may(
+def test_the_updates_are_those_of_the_run_with_room_for_all(
     tmp_path_factory: pytest.TempPathFactory,
     memory_cgroup: Callable[[int], Join],  # noqa: F811
-    loss: str,
 ) -> None:
-    """The updates are those of the run with room for all; a loss over the whole batch stays with the split in place."""
-    free = run(tmp_path_factory, loss, None)
-    healed = run(tmp_path_factory, loss, memory_cgroup(LIMIT))
+    """For two passes: one in place, and one by whoever is the faster, within a limit that the batch does not fit in."""
+    free = Case(tmp_path_factory.mktemp("free"), SCRIPT).run()
+    healed = Case(tmp_path_factory.mktemp("healed"), SCRIPT).run(options=["--heal"], before=memory_cgroup(LIMIT))
     wanted, found = ([float(line) for line in case.out.split()] for case in (free, healed))
-    acts = [act["act"] for act in healed.verdict()["interventions"]]
 
     assert healed.code == 0, healed.err
     assert found == pytest.approx(wanted, rel=1e-3)
     assert found[-1] == 48
-    assert "split-batch" in acts
-    assert ("split-loader" in acts) == (loss == MEAN)
+    assert "split-batch" in [act["act"] for act in healed.verdict()["interventions"]]
+
+
+@pytest.mark.parametrize(("kept", "asked"), [((1, 4), [8]), ((1, 2), [4]), ((3, 4), []), ((1, 1), [])])
+def test_the_loader_is_asked_where_three_parts_in_ten_are_computed_twice(
+    kept: tuple[int, int], asked: list[int]
+) -> None:
+    """Its own parts times those of the split: here it hands out two already."""
+    told: list[int] = []
+    loader = SimpleNamespace(parts=2, ask=told.append)
+    care = SimpleNamespace(kept=kept, split=SimpleNamespace(loader=loader))
+    Care._spare_the_second_pass(care, kept[1])
+
+    assert told == asked

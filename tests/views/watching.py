@@ -6,6 +6,7 @@ import asyncio
 import io
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -73,4 +74,6 @@ class Screen:
 
 def driven(test):
     """Run a coroutine with a screen, as a test."""
-    return asyncio.run(test)
+    # In a thread of its own: a browser's test before it may have left a loop running in this one.
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(asyncio.run, test).result()

@@ -184,7 +184,7 @@ def _block(name: str, texts: Iterable[str], width: int, color: bool) -> list[str
         folded = fold(text, width, lead, " " * (_INDENT + (min(inset, 8) + 6 if inset else 0)))
         if not lines:
             folded[0] = f"  {paint(name, 'dim', color)}{folded[0][2 + len(name) :]}"
-        elif inset and text.lstrip()[0] in "+-":
+        elif inset and text.lstrip()[:1] in ("+", "-"):
             folded = [paint(row, "good" if text.lstrip()[0] == "+" else "gone", color) for row in folded]
         lines += folded
     return ["", *lines] if lines else []

@@ -5,7 +5,7 @@ Why it halts or slows a run: all of it is kept until the backward pass has used 
 a machine with shared memory the system swaps first: the run stalls with an idle device, and may be killed with no
 message.
 Example:
-    batch_size = 512        # of 100 x 100 images through 32 filters: 1.2 GB of activations
+    batch_size = 512  # of 100 x 100 images through 32 filters: 1.2 GB of activations
     model.train_on_batch(x[:batch_size], y[:batch_size])
 Instead:
     batch_size = 64         # and accumulate the gradients of 8 batches, for the same update
