@@ -34,6 +34,7 @@ def test_enter_opens_a_run_and_escape_leads_back(tmp_path, monkeypatch):
     async def test():
         async with Screen(tmp_path, monkeypatch, size=(100, 24)) as screen:
             await screen.wait(lambda: screen.app.screen.query_one(DataTable).row_count == 2)
+            await screen.wait(lambda: "second" in screen.text() and "first" in screen.text())
             listed = screen.text()
             await screen.pilot.press("down", "enter")
             document = await screen.opened()

@@ -6,7 +6,6 @@ import ast
 import multiprocessing
 import os
 import re
-import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -18,6 +17,7 @@ from holter.check.problem import Checked, Edit, Hit, Problem, Unread
 from holter.check.rule import Rule, find_rules
 from holter.check.settings import Settings
 from holter.check.source import CanNotRead, Source, read
+from holter.syntax import parse
 
 # Below this many files a second process takes longer to start than it saves.
 _PAYS = 64
@@ -169,9 +169,7 @@ def _readable(source: Source) -> tuple[ast.Module | None, Source, list[Unread]]:
 
 def _tree(source: Source) -> tuple[ast.Module | None, str]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the user's escapes; they see those themselves
-            return ast.parse(source.text), ""
+        return parse(source.text), ""
     except SyntaxError as error:
         return None, f"it does not parse: {error.msg} (line {error.lineno})"
     except (RecursionError, MemoryError):

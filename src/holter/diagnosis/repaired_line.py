@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from holter.syntax import parse
+
 _EPSILON = " + 1e-8"
 _LIBRARIES = ("torch", "tf", "np", "numpy", "math", "ops", "K", "F")
 
@@ -11,7 +13,7 @@ _LIBRARIES = ("torch", "tf", "np", "numpy", "math", "ops", "K", "F")
 def repaired_line(code: str, edge: str) -> str:
     """Give the line as it should be; empty where it is not known how."""
     try:
-        tree = ast.parse(code)
+        tree = parse(code)
     except (SyntaxError, ValueError):
         return ""
     wanted = {word for word in ("log", "sqrt", "exp") if word in edge}

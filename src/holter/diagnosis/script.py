@@ -6,11 +6,11 @@ Works on the lines that the record kept; a file that is not there, or is no Pyth
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from holter.finding import Culprit
+from holter.syntax import parse
 
 _GROWS = frozenset(
     ("append", "extend", "add", "insert", "appendleft", "update", "setdefault", "put", "put_nowait", "push")
@@ -22,9 +22,7 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 @lru_cache(maxsize=16)
 def _parsed(text: str) -> ast.Module | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the user's escapes; they see those themselves
-            return ast.parse(text)
+        return parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

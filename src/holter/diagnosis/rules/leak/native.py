@@ -23,7 +23,7 @@ from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 from holter.units import count
 
 CAUSE = "leak.native"
-YIELDS_TO = ("recompile",)
+YIELDS_TO = ("recompile", "oversize.helper")
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
