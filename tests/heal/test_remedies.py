@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -11,6 +12,8 @@ import pytest
 
 from holter.beacon.reflexes._state_store import Store
 from holter.finding import Ending, EndingKind, Finding, Grade, Verdict
+from holter.recorder.state_room import VARIABLES
+from holter.remedies import restart
 from holter.remedies.ledger import Ledger, Position
 from holter.remedies.policy import Feeds, rule_on
 from holter.remedies.remedy import Remedy
@@ -158,6 +161,15 @@ def test_a_change_that_was_not_enough_is_made_larger() -> None:
 
     assert parts == ["2", "4", "8"]
     assert "was tried" in rule_on(ended("hung", "hang.worker"), ledger, resumes=True).declined
+
+
+def test_what_a_remedy_asks_for_reaches_no_run_that_is_started_within() -> None:
+    """Every variable of ours that a remedy sets is taken out of the environment before another run is begun."""
+    remedies = Path(restart.__file__).parent
+    asked = {name for path in remedies.glob("*.py") for name in re.findall(r'"(HOLTER_\w+)"', path.read_text())}
+
+    assert {"HOLTER_SPLIT", "HOLTER_LOADER", "HOLTER_WORKERS"} <= asked
+    assert asked <= set(VARIABLES)
 
 
 def test_the_ledger_counts_restarts_that_came_no_further() -> None:

@@ -57,7 +57,7 @@ def test_stopped_process_says_so(start, until):
     os.kill(process.pid, signal.SIGSTOP)
     probe = Processes()
 
-    until(lambda: probe.read(Tree(process.pid, [process.pid]))["list"][0]["state"] == "T")
+    assert until(lambda: probe.read(Tree(process.pid, [process.pid]))["list"][0]["state"] == "T")
 
 
 def test_counters_of_the_dead_stay(start):

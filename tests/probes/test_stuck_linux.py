@@ -56,7 +56,7 @@ def test_a_stopped_process(start, until):
     process = start("print(1, flush=True); import time; time.sleep(600)")
     os.kill(process.pid, signal.SIGSTOP)
 
-    until(lambda: waiting_in(process.pid)["state"] == "T")
+    assert until(lambda: waiting_in(process.pid)["state"] == "T")
 
 
 def test_uninterruptible_sleep(start, until):

@@ -28,7 +28,7 @@ class Guest:
         self.hook = ImportHook(self.guard)
         self.role = "python"
         self.heal = os.environ.get("HOLTER_HEAL")  # which acts are allowed: None, "safe" or "all"
-        self.parts = None  # what hands out batches in parts, where a restart has asked for it
+        self.parts = None  # under --heal: what hands out batches in parts, where that is asked for
         self._beat = None
         self._census = None
         self._holdings = None

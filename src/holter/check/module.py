@@ -249,6 +249,3 @@ class Module:
     @cached_property
     def training(self) -> Training:
         return Training(self)
-
-    def source_of(self, node: ast.AST) -> str:
-        return ast.unparse(node)

@@ -106,10 +106,6 @@ class Training:
                 found += self._turns(caller, depth - 1)
         return found
 
-    def direct_loop(self, call: ast.Call) -> Loop | None:
-        """Give the loop around a mark in its own function."""
-        return self.module.loop_of(call)
-
     def without_gradients(self, node: ast.AST) -> bool:
         """Whether a node runs under no_grad, inference_mode or the like, as far as this file can say."""
         module = self.module

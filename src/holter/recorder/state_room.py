@@ -66,4 +66,11 @@ def _clear_abandoned(base: Path) -> None:
 
 
 # Nothing of this reaches a run that is started within a healed one.
-VARIABLES = ("HOLTER_STATE", "HOLTER_STATE_DISK", "HOLTER_ATTEMPT", "HOLTER_SPLIT", "HOLTER_WORKERS")
+VARIABLES = (
+    "HOLTER_STATE",
+    "HOLTER_STATE_DISK",
+    "HOLTER_ATTEMPT",
+    "HOLTER_SPLIT",
+    "HOLTER_LOADER",
+    "HOLTER_WORKERS",
+)

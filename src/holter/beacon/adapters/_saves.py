@@ -25,8 +25,11 @@ class Saves:
         self.waiting = None  # folder, bytes, when
         self.told = False
 
-    def around(self, holder, name, path_of):
-        """Stand around a function that writes a checkpoint; `path_of` finds the path among its arguments."""
+    def around(self, holder, name, path_of, failed=None):
+        """Stand around a function that writes a checkpoint; `path_of` finds the path among its arguments.
+
+        `failed` is told of the guest and the path, or what stands for it, when the function raises.
+        """
         inner = getattr(holder, name)
 
         @functools.wraps(inner)
@@ -39,6 +42,8 @@ class Saves:
                 result = inner(*args, **kwargs)
             except BaseException as error:
                 drop_own_frame(error)
+                if failed is not None and isinstance(error, Exception):
+                    self.guest.guard(lambda: failed(self.guest, path_of(*args, **kwargs)))()
                 raise
             finally:
                 self.depth -= 1

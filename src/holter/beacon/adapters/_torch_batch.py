@@ -79,7 +79,7 @@ class Batch:
             frame = frame.f_back
 
     def _within(self, name, value):
-        tensor_class = self.torch.Tensor
+        tensor_class = self.tensor_class
         if isinstance(value, tensor_class):
             yield name, value
         elif isinstance(value, (tuple, list)):

@@ -18,13 +18,14 @@ from math import nan
 from time import monotonic
 
 from ...record import ring_format as f
-from . import _save_failed, _torch_device, _torch_holdings, _torch_plan
+from . import _save_failed, _torch_device, _torch_holdings, _torch_outlast, _torch_plan, _torch_scaler
 from ._anatomy import anatomy_of
 from ._patch import drop_own_frame, timed
 from ._saves import saves_of
 from ._step_errors import StepErrors
 from ._torch_births import Births
 from ._torch_compiles import Compiles
+from ._torch_healing import Healing
 from ._torch_nan import NanWatch
 from ._torch_settings import Settings
 from ._turns import Turns
@@ -71,29 +72,32 @@ class _Adapter:
         self.compiles = Compiles(guest, torch)
         self.look = anatomy_of(guest)
         self.settings = Settings(guest, torch)
-        self.split = self._armed() if guest.heal else None
-        self.loader_split = None
-        self.collect = None
+        self.healing = Healing(self) if guest.heal else None
 
     def patch(self):
         self.births.patch(self._learn)
         if "HOLTER_PLAN" in os.environ:
-            self.guard(self._arm_plan)()
-        if self.guest.heal:
-            self.guard(self._arm_workers)()
-            self.guard(self._arm_collect)()
+            self.guard(self._watch_for_plan)()
+        if self.healing is not None:
+            self.healing.begin()
         _torch_holdings.join(self.guest, self.torch)
         self._patch_loader()
         self._patch_backward()
         self._patch_optimizers()
         self._patch_mode()
         self._patch_save()
-        self._patch_scaler()
+        _torch_scaler.patch(self)
         self._patch_workers()
         self._watch_compiler()
         self.guard(self.compiles.patch)()
-        if self.guest.heal:
-            self.guard(self._arm_loader)()
+        if self.healing is not None:
+            self.healing.end()
+
+    def _watch_for_plan(self):
+        """`holter plan` is at work: the first steps are watched, and the script ends with them."""
+        from ..reflexes.plan_torch import PlanWatch
+
+        PlanWatch(self.guest, self.torch).patch()
 
     # --- what is trained ----------------------------------------------------------------------------------
 
@@ -108,55 +112,10 @@ class _Adapter:
         self.trained |= mine
         self.nan.learn(optimizer)
         models = list(self.births.models_with(mine))
-        if self.split is not None:
-            self.split.watch(models)
-        if self.loader_split is not None:
-            self.loader_split.watch(models, optimizer)
+        if self.healing is not None:
+            self.healing.watch(models, optimizer)
         for model in models:
             self._time_calls(type(model))
-
-    def _armed(self):
-        from ..reflexes.loss_torch import LossSplit
-        from ..reflexes.split_torch import Split
-
-        self.guard(self._arm_nan)()
-        self.guest.say("armed", act="split-batch")
-        split = Split(self.guest, self.torch, self.is_compiling)
-        LossSplit(split).patch()
-        return split
-
-    def _arm_nan(self):
-        from ..reflexes.nan_torch import NanHeal
-
-        NanHeal(self.guest, self.torch, self).patch()
-        self.guest.say("armed", act="hold-update")
-
-    def _arm_plan(self):
-        """`holter plan` is at work: the first steps are watched, and the script ends with them."""
-        from ..reflexes.plan_torch import PlanWatch
-
-        PlanWatch(self.guest, self.torch).patch()
-
-    def _arm_workers(self):
-        from ..reflexes import workers_torch
-
-        workers_torch.arm(self.guest, self.torch)
-
-    def _arm_collect(self):
-        from ..reflexes.collect import collect_of
-
-        self.collect = collect_of(self.guest)
-
-    def _arm_loader(self):
-        """Last of all, around what is timed: a part of a batch is no step, and drawing one takes no time."""
-        from ..reflexes import loader_torch
-
-        parts = loader_torch.parts_asked()
-        self.loader_split = self.guest.parts = loader_torch.LoaderSplit(self.guest, self.torch, parts)
-        self.loader_split.patch()
-        self.guest.say("armed", act="split-loader")
-        if self.split is not None:
-            self.split.loader = self.loader_split
 
     def _time_calls(self, cls):
         if cls in self.wrapped or cls is self.torch.nn.Module:
@@ -372,26 +331,7 @@ class _Adapter:
                 guard.caught("after step", error)
 
         register_optimizer_step_post_hook(after)
-        self.guest.hook.when_imported("torch._dynamo.eval_frame", lambda module: self._outlast(module, after))
-
-    def _outlast(self, eval_frame, after):
-        """Older compilers take PyTorch's own hooks off its optimizers when they are first used: then wrap `step`."""
-        import inspect
-
-        patcher = getattr(eval_frame, "TorchPatcher", None)
-        inner = getattr(patcher, "patch", None)
-        if inner is None or "hooked" not in inspect.getsource(inner):
-            return
-        optim = self.torch.optim
-
-        def patch():
-            result = inner()
-            for cls in vars(optim).values():
-                if isinstance(cls, type) and issubclass(cls, optim.Optimizer) and "step" in vars(cls):
-                    self.guard(_wrap_step)(cls, after)
-            return result
-
-        patcher.patch = staticmethod(patch)
+        _torch_outlast.keep(self, after)
 
     def _rare(self, optimizer, now):
         """Once a second: what need not be known at every step."""
@@ -410,8 +350,8 @@ class _Adapter:
         self.look.rarely()
         self.settings.tell()
         saves_of(self.guest).look()
-        if self.collect is not None:
-            self.collect.look()
+        if self.healing is not None:
+            self.healing.rarely()
 
     def _patch_mode(self):
         module_class = self.torch.nn.Module
@@ -435,55 +375,8 @@ class _Adapter:
         module_class.train = train
 
     def _patch_save(self):
-        inner, guest = self.torch.save, self.guest
-
-        @functools.wraps(inner)
-        def save(*args, **kwargs):
-            try:
-                return inner(*args, **kwargs)
-            except Exception as error:
-                drop_own_frame(error)
-                guest.guard(_save_failed.tell)(guest, args[1] if len(args) > 1 else kwargs.get("f"))
-                raise
-
-        self.torch.save = save
-        saves_of(guest).around(self.torch, "save", _where_saved)
+        saves_of(self.guest).around(self.torch, "save", _where_saved, _save_failed.tell)
         timed(self.torch, "save", self.beat, f.CHECKPOINT)
-
-    def _patch_scaler(self):
-        amp = getattr(self.torch, "amp", None)
-        scaler_class = getattr(amp, "GradScaler", None) or self.torch.cuda.amp.GradScaler
-        inner = scaler_class.scale
-        adapter = self
-
-        @functools.wraps(inner)
-        def scale(scaler, outputs):
-            result = inner(scaler, outputs)
-            adapter.guard(adapter.nan.scales)(scaler, outputs)
-            adapter.unscaled = (result, outputs) if result is not outputs else None
-            return result
-
-        scaler_class.scale = scale
-
-        clip_module = self.torch.nn.utils
-        inner_clip = clip_module.clip_grad_norm_
-
-        @functools.wraps(inner_clip)
-        def clip_grad_norm_(*args, **kwargs):
-            norm = inner_clip(*args, **kwargs)
-            try:
-                if norm.is_cpu:
-                    adapter.grad_norm = norm.item()
-                    adapter.nan.history.norms.append(adapter.grad_norm)
-                    adapter.known |= 2
-                    adapter.next_norm = adapter.beat.since + 10_000_000_000
-            except Exception as error:
-                adapter.guard.caught("clip_grad_norm_", error)
-            return norm
-
-        for holder in (clip_module, clip_module.clip_grad):
-            if getattr(holder, "clip_grad_norm_", None) is inner_clip:
-                holder.clip_grad_norm_ = clip_grad_norm_
 
     # --- workers and the compiler -------------------------------------------------------------------------
 
@@ -528,18 +421,3 @@ def _has_any(module, ids):
     for parameter in module.parameters():
         return id(parameter) in ids  # the first is enough: a model is trained or it is not
     return False
-
-
-def _wrap_step(cls, after):
-    inner = cls.step
-    if getattr(inner, "_holter", False):
-        return
-
-    @functools.wraps(inner)
-    def step(optimizer, *args, **kwargs):
-        result = inner(optimizer, *args, **kwargs)
-        after(optimizer, args, kwargs)
-        return result
-
-    step._holter = True
-    cls.step = step

@@ -1,18 +1,26 @@
-"""How much memory this process may still take before the kernel kills: by its control groups and by the RAM."""
+"""How much memory this process may still take before the kernel kills, by its control groups and by the RAM; and how
+much it holds. Typed, since the planner asks the same.
+"""
 
 import os
 
 _ROOTS = (("/sys/fs/cgroup/memory", "memory"), ("/sys/fs/cgroup", ""), ("/sys/fs/cgroup/unified", ""))
 
 
-def left():
+def left() -> "int | None":
     """Bytes that are left; None where nothing is known."""
-    found = [*_groups(), *_ram()]
+    found = [*available()]
+    for folder, limit in groups():
+        used = _number(folder + "/memory.current") or _number(folder + "/memory.usage_in_bytes")
+        if used:
+            found.append(limit - (used - _file_pages(folder)))
     return min(found) if found else None
 
 
-def _groups():
-    paths = {}
+def groups() -> "list[tuple[str, int]]":
+    """The control groups that bound this process, from its own outwards: their folders and limits."""
+    paths: "dict[str, str]" = {}
+    found = []
     for line in _lines("/proc/self/cgroup"):
         controllers, path = line.strip().split(":", 2)[1:]
         paths.update((name, path) for name in controllers.split(","))
@@ -21,10 +29,10 @@ def _groups():
         while path is not None:
             folder = root + path.rstrip("/")
             limit = _number(folder + "/memory.max") or _number(folder + "/memory.limit_in_bytes")
-            used = _number(folder + "/memory.current") or _number(folder + "/memory.usage_in_bytes")
-            if limit and used and limit < 1 << 60:
-                yield limit - (used - _file_pages(folder))
+            if limit and limit < 1 << 60:
+                found.append((folder, limit))
             path = os.path.dirname(path) if path not in ("/", "") else None
+    return found
 
 
 def _file_pages(folder):
@@ -35,10 +43,9 @@ def _file_pages(folder):
     )
 
 
-def _ram():
-    for line in _lines("/proc/meminfo"):
-        if line.startswith("MemAvailable"):
-            yield int(line.split()[1]) * 1024
+def available() -> "list[int]":
+    """What the RAM still has; empty where the kernel does not say."""
+    return [int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable")]
 
 
 def _number(path):
@@ -56,7 +63,7 @@ def _lines(path):
         return []
 
 
-def trim():
+def trim() -> None:
     """Have the C library give back what it keeps for later."""
     import ctypes
 
@@ -65,7 +72,7 @@ def trim():
         give_back(0)
 
 
-def held():
+def held() -> "int | None":
     """What this process holds now; the mark of its highest begins here anew. None where it can't be set."""
     trim()
     try:
@@ -73,15 +80,16 @@ def held():
             file.write("5")
     except OSError:
         return None
-    return _status("VmRSS")
+    return status("VmRSS")
 
 
-def highest():
+def highest() -> int:
     """The most that it held since."""
-    return _status("VmHWM")
+    return status("VmHWM")
 
 
-def _status(name):
+def status(name: str) -> int:
+    """One figure of the kernel's page on this process; 0 where it is not there."""
     for line in _lines("/proc/self/status"):
         if line.startswith(name):
             return int(line.split()[1]) * 1024

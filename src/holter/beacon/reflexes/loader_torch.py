@@ -15,6 +15,7 @@ import os
 import sys
 import weakref
 
+from ._asked import parts_asked
 from ._batch_calls_torch import BatchCalls
 from ._counting_loop import who_counts
 from ._course import Course, bounds_of
@@ -26,20 +27,12 @@ from ._soft_norms_torch import SoftNorms
 from ._weighed_torch import WeighedBackward
 
 
-def parts_asked():
-    """The parts that a restart has asked for; 1 for none."""
-    try:
-        return max(1, int(os.environ.get("HOLTER_LOADER", 1)))
-    except ValueError:
-        return 1
-
-
 class LoaderSplit:
     """Stands around every loader's `__next__` and around `backward`."""
 
-    def __init__(self, guest, torch, parts):
+    def __init__(self, guest, torch):
         self.guest, self.guard, self.torch = guest, guest.guard, torch
-        self.parts = self.wanted = parts  # the present passes', and those of the passes to come
+        self.parts = self.wanted = parts_asked("HOLTER_LOADER")  # the present passes', and those of the passes to come
         self.models = []  # weakly: those that an optimizer trains
         self.optimizers = []
         self.lessons = weakref.WeakKeyDictionary()  # by loader

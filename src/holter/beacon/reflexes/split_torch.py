@@ -7,10 +7,10 @@ that are drawn inside a kernel. What can't be split is declined with the reason,
 """
 
 import functools
-import os
 import weakref
 from time import monotonic
 
+from ._asked import parts_asked
 from ._care_torch import Care
 from ._leaves import Unsplittable
 from ._oom import is_oom
@@ -24,20 +24,13 @@ _NOT_OURS = ("DataParallel", "FullyShardedDataParallel")
 _SHARDED = ("DTensor", "FlatParameter")
 
 
-def _asked():
-    try:
-        return max(1, int(os.environ.get("HOLTER_SPLIT", 1)))
-    except ValueError:
-        return 1
-
-
 class Split:
     """Stands around the calls of trained models."""
 
     def __init__(self, guest, torch, is_compiling):
         self.guest, self.torch, self.is_compiling = guest, torch, is_compiling
         self.inside = False
-        self.asked = _asked()  # parts that a restart has asked for, from the first step on
+        self.asked = parts_asked("HOLTER_SPLIT")  # parts that a restart has asked for, from the first step on
         self.cares = {}  # id of a model -> what is known of it
         self.wrapped = set()
         self.told = set()

@@ -81,6 +81,7 @@ export class Chart {
       : loss && data.channels.length > 2
         ? [{ series: [3, 2], fill: colour(0) + "2e" }]
         : [];
+    const axis = { stroke: ink, font, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
     return {
       width: this.canvas.clientWidth || 600,
       height: board.height,
@@ -92,12 +93,9 @@ export class Chart {
       },
       axes: [
         {
-          stroke: ink,
-          font,
+          ...axis,
           size: 26,
           gap: 4,
-          grid: { stroke: grid, width: 1 },
-          ticks: { show: false },
           space: 80,
           incrs:
             board.axis === "time"
@@ -110,12 +108,9 @@ export class Chart {
             ticks.map((tick) => (board.axis === "time" ? clock(tick, ticks[1] - ticks[0] || 1) : count(tick))),
         },
         {
-          stroke: ink,
-          font,
+          ...axis,
           size: 62,
           gap: 6,
-          grid: { stroke: grid, width: 1 },
-          ticks: { show: false },
           space: 34,
           values: (_u, ticks) => ticks.map((tick) => (tick === 0 ? "0" : unit(tick))),
         },

@@ -1,0 +1,57 @@
+"""The reflexes of PyTorch that `--heal` arms, in the order in which they must stand around each other."""
+
+from importlib import import_module
+
+
+class Healing:
+    """What is armed in this process."""
+
+    def __init__(self, adapter):
+        self.adapter, self.guest, self.torch, self.guard = adapter, adapter.guest, adapter.torch, adapter.guard
+        self.loader = self.collect = None
+        self.guard(self._arm_nan)()
+        self.guest.say("armed", act="split-batch")
+        self.split = _reflex("split_torch").Split(self.guest, self.torch, adapter.is_compiling)
+        _reflex("loss_torch").LossSplit(self.split).patch()
+
+    def begin(self):
+        """Before the adapter's own patches."""
+        self.guard(self._arm_workers)()
+        self.guard(self._arm_collect)()
+
+    def end(self):
+        """After them."""
+        self.guard(self._arm_loader)()
+
+    def watch(self, models, optimizer):
+        """An optimizer trains these models."""
+        self.split.watch(models)
+        if self.loader is not None:
+            self.loader.watch(models, optimizer)
+
+    def rarely(self):
+        """Once a second, between two steps."""
+        if self.collect is not None:
+            self.collect.look()
+
+    def _arm_nan(self):
+        _reflex("nan_torch").NanHeal(self.guest, self.torch, self.adapter).patch()
+        self.guest.say("armed", act="hold-update")
+
+    def _arm_workers(self):
+        _reflex("workers_torch").arm(self.guest, self.torch)
+
+    def _arm_collect(self):
+        self.collect = _reflex("collect").collect_of(self.guest)
+
+    def _arm_loader(self):
+        """Around what is timed: a part of a batch is no step, and drawing one takes no time."""
+        self.loader = self.guest.parts = _reflex("loader_torch").LoaderSplit(self.guest, self.torch)
+        self.loader.patch()
+        self.guest.say("armed", act="split-loader")
+        self.split.loader = self.loader
+
+
+def _reflex(name):
+    """Imported only here, since without `--heal` nothing of them is wanted."""
+    return import_module("...reflexes." + name, __name__)
