@@ -28,6 +28,7 @@ import plan_models
 from holter.planner.measured_torch import measure
 from holter.planner.plan_torch import Planner, base_of
 from holter.planner.process_memory import highest, resident
+from holter.planner.small_steps import Stepped
 from holter.planner.step_torch import Recipe, batch_for, one_step, optimizer_for
 
 SHARES = (0.3, 0.6, 0.9)
@@ -47,7 +48,10 @@ def predict(case: plan_models.Case, kind: str, cap: int, scale: float) -> dict[s
     recipe = recipe_of(case, 256, scale)
     base = base_of(torch, recipe) if kind == "cpu" else 0
     began = time.perf_counter()
-    planner = Planner(torch, recipe, kind, cap, base=base)
+    try:
+        planner = Planner(torch, recipe, kind, cap, base=base)
+    except Exception as error:
+        return predict_by_steps(recipe, kind, cap, base, str(error))
     if kind == "cuda":
         planner.memory = cap + planner.context  # the cap of this bench is the allocator's alone
     best = planner.largest()
@@ -62,6 +66,20 @@ def predict(case: plan_models.Case, kind: str, cap: int, scale: float) -> dict[s
         "best": best, "sizes": sizes, "peaks": peaks, "seconds": took, "calibrated": measured, "drawn": drawn,
         "offset": fit.offset, "slope": fit.slope, "off": fit.disagreement, "lines": planner.drawing.lines,
         "base": base, "without_holes": without_holes,
+    }  # fmt: skip
+
+
+def predict_by_steps(recipe: Recipe, kind: str, cap: int, base: int, why: str) -> dict[str, Any]:
+    """As the command does where fake tensors can't run the step."""
+    began = time.perf_counter()
+    found = Stepped(torch, recipe, kind, cap, base, why)
+    found.memory = cap + (found.context if kind == "cuda" else 0)
+    best = found.largest()
+    sizes = [max(1, int(best * share)) for share in SHARES]
+    return {
+        "best": best, "sizes": sizes, "peaks": [found.peak(size).told() for size in sizes],
+        "seconds": time.perf_counter() - began, "calibrated": [[m.rows, m.peak, m.error] for m in found.seen],
+        "by_steps": why[:200], "base": base,
     }  # fmt: skip
 
 
@@ -173,7 +191,9 @@ def true_largest(case: plan_models.Case, guess: int, scale: float, cap: int) -> 
         try:
             train(case, "cuda", rows, scale)
             return True
-        except (MemoryError, torch.cuda.OutOfMemoryError):
+        except (MemoryError, torch.cuda.OutOfMemoryError) as error:
+            if "out of memory" not in str(error):
+                print(f"{case.name} at {rows}: {error}"[:300], file=sys.stderr)
             return False
         finally:
             cap_cuda(None)
@@ -182,7 +202,9 @@ def true_largest(case: plan_models.Case, guess: int, scale: float, cap: int) -> 
         return None
     if not fits(guess):
         low, high = int(guess * 0.9), guess
-        if not fits(low):
+        while low and not fits(low):
+            low, high = int(low * 0.8), low
+        if not low:
             return 0
     else:
         low, high = guess, int(guess * 1.12) + 1

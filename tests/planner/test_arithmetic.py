@@ -99,6 +99,17 @@ def test_a_step_fails_in_pieces_although_its_tensors_would_fit() -> None:
     assert reserved(timeline, limit=46 * MB) is None
 
 
+def test_the_optimizers_state_is_made_after_the_first_step_and_stays_in_its_holes() -> None:
+    """30 MB are free when the state is made; it takes 11 of them, so the next step needs a segment of its own."""
+    step = [(MARK, 0, 0), (ALLOCATE, 2, 30 * MB), (RELEASE, 2, 0), (MARK, 1, 0)]
+    timeline = Timeline([(ALLOCATE, 1, 11 * MB), *step], {1: "optimizer"}, ["forward", "optimizer"])
+    settle(timeline)
+
+    assert reserved(timeline, steps=1) == 30 * MB
+    assert reserved(timeline) == 60 * MB
+    assert reserved(timeline, limit=50 * MB) is None
+
+
 def test_measurements_correct_what_was_drawn() -> None:
     """A constant of 50 MB and one more MB per row, which no drawing sees."""
     fit = corrected([(n, n * 10 * MB, n * 11 * MB + 50 * MB) for n in (4, 8, 16)], CUDA)

@@ -114,19 +114,30 @@ class Allocator:
         return block.before is None and block.after is None
 
 
-def reserved(timeline: Timeline, limit: int | None = None, steps: int = 2) -> int | None:
-    """The most that the allocator takes while it does this step a few times; None when it runs out."""
+def reserved(timeline: Timeline, limit: int | None = None, steps: int = 3) -> int | None:
+    """The most that the allocator takes from a program's first step on; None when it runs out.
+
+    The optimizer makes its state at the end of the first step, in the holes that the step has left, and there it stays.
+    """
     allocator = Allocator(limit)
     where: dict[int, int] = {}
     begin = next((n for n, event in enumerate(timeline.events) if event[0] == MARK), 0)
-    stays = {number for what, number, _ in timeline.events[:begin] if what == ALLOCATE}
+    before = {number: size for what, number, size in timeline.events[:begin] if what == ALLOCATE and size}
+    late = {number: size for number, size in before.items() if timeline.parts.get(number) == "optimizer"}
+
+    def take(number: int, size: int) -> bool:
+        taken = allocator.take(size)
+        if taken is not None:
+            where[number] = taken
+        return taken is not None
+
+    if not all(take(number, size) for number, size in before.items() if number not in late):
+        return None
     for turn in range(steps):
-        for what, number, size in timeline.events[begin if turn else 0 :]:
+        for what, number, size in timeline.events[begin:]:
             if what == ALLOCATE and size:
-                taken = allocator.take(size)
-                if taken is None:
+                if not take(number, size):
                     return None
-                where[number] = taken
             elif what == RELEASE and number in where:
                 allocator.give(where.pop(number))
             elif what == MOMENT:
@@ -134,6 +145,10 @@ def reserved(timeline: Timeline, limit: int | None = None, steps: int = 2) -> in
                 if taken is None:
                     return None
                 allocator.give(taken)
-        for number in [number for number in where if number not in stays]:
+            elif what == MARK and turn == 0 and timeline.marks[number] == "optimizer":
+                fits = all(take(*one) for one in late.items())
+                if not fits:
+                    return None
+        for number in [number for number in where if number not in before]:
             allocator.give(where.pop(number))
     return allocator.highest

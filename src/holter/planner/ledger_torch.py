@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from . import recurrent_cudnn
 from .timeline import ALLOCATE, MOMENT, RELEASE, Timeline, settle
 
 Unseen = Callable[[Any, Any, Any], int]
@@ -89,6 +90,10 @@ def ledger_class(torch: Any) -> Any:
                 return (args[0].new_empty((args[0].numel(), args[0].dim()), dtype=torch.int64),)
             if func is aten.masked_select.default:
                 return (args[0].new_empty((max(args[0].numel(), args[1].numel()),)),)
+            if func is aten._cudnn_rnn.default:
+                return (recurrent_cudnn.forward(torch, args),)
+            if func is aten._cudnn_rnn_backward.default:
+                return (recurrent_cudnn.backward(args),)
             if func is aten.index.Tensor and any(i is not None and i.dtype is torch.bool for i in args[1]):
                 return self._masked(args[0], args[1])
             return None

@@ -5,51 +5,78 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .fit import Kind, corrected
+from .fit import Interval, Kind, corrected
 from .largest import largest
-from .measured_torch import first_error, good, measure
+from .measured_torch import Measured, first_error, good, measure
 from .room import room_for
 from .step_torch import Recipe
 from .unseen_cuda import CONTEXT
 
+# A measured step takes no more than this share of the room, and lasts no longer than this many seconds.
+_SMALL, _LONG = 0.10, 1.5
 _STEPS = Kind(calibrated=0.06, blind=0.3, most=0.1)
+
+
+class Stepped:
+    """What small real steps show: the peak at any size, by a line through them."""
+
+    def __init__(self, torch: Any, recipe: Recipe, kind: str, memory: int | None, base: int, why: str) -> None:
+        self.rows = recipe.rows
+        self.memory, self.memory_from = (memory, "as asked") if memory else room_for(torch, kind)
+        device = torch.device(kind, 0) if kind == "cuda" else torch.device(kind)
+        found = measure(torch, [(recipe, size) for size in sorted({min(recipe.rows, n) for n in (2, 4, 8)})], device)
+        while good(found) and self._may_double(found, base):
+            found += measure(torch, [(recipe, 2 * found[-1].rows)], device)
+        self.seen = good(found)
+        if not self.seen:
+            failed = first_error(found)
+            raise ValueError(f"the step can't be run, neither on fake tensors ({why}) nor as it is ({failed})")
+        points = [(m.rows, 0, m.peak - (m.began - base if kind == "cpu" else 0)) for m in self.seen]
+        self.fit = corrected(points, _STEPS)
+        self.context = max(m.context for m in self.seen) or (CONTEXT if kind == "cuda" else 0)
+
+    def _may_double(self, found: list[Measured], base: int) -> bool:
+        """Whether a step of twice the size is still a small one: by the line through the last two."""
+        if found[-1].error or len(found) < 2 or 2 * found[-1].rows > self.rows:
+            return False
+        last, before = found[-1], found[-2]
+        more = last.peak - before.peak if last.rows > before.rows else 0
+        room = (self.memory - max(last.began, base)) * _SMALL
+        return 2 * last.seconds < _LONG and last.peak + 2 * max(0, more) - max(last.began, base) < room
+
+    def peak(self, rows: int) -> Interval:
+        return self.fit.at(rows, 0)
+
+    def fits(self, rows: int) -> bool:
+        return self.peak(rows).high + self.context <= self.memory
+
+    def largest(self) -> int:
+        return largest(self.fits, self.rows)
 
 
 def plan_by_steps(torch: Any, recipe: Recipe, kind: str, memory: int | None, base: int, why: str) -> dict[str, Any]:
     """The plan that can still be made; raises ValueError where nothing could be measured."""
     began = time.monotonic()
-    limit, source = (memory, "as asked") if memory else room_for(torch, kind)
-    device = torch.device(kind, 0) if kind == "cuda" else torch.device(kind)
-    sizes = sorted({max(1, min(recipe.rows, n)) for n in (2, 4, 8)})
-    found = measure(torch, [(recipe, size) for size in sizes], device)
-    seen = good(found)
-    if not seen:
-        raise ValueError(f"the step can't be run, neither on fake tensors ({why}) nor as it is ({first_error(found)})")
-    fit = corrected([(m.rows, 0, m.peak - (m.began - base if kind == "cpu" else 0)) for m in seen], _STEPS)
-    context = max(m.context for m in seen) or (CONTEXT if kind == "cuda" else 0)
-
-    def fits(rows: int) -> bool:
-        return fit.at(rows, 0).high + context <= limit
-
-    best = largest(fits, recipe.rows)
+    found = Stepped(torch, recipe, kind, memory, base, why)
+    best = found.largest()
     curve = sorted({max(1, recipe.rows // 2), recipe.rows, recipe.rows * 2, best} - {0})
     return {
         "schema": 1,
         "framework": "torch",
         "version": str(torch.__version__),
         "device": kind,
-        "memory": limit,
-        "memory_from": source,
+        "memory": found.memory,
+        "memory_from": found.memory_from,
         "counts": "the process" if kind == "cpu" else "tensors on the device",
         "batch": recipe.rows,
-        "peak": fit.at(recipe.rows, 0).told(),
+        "peak": found.peak(recipe.rows).told(),
         "parts": {},
         "phase": "",
-        "context": context,
-        "fits": fits(recipe.rows),
-        "curve": [{"batch": n, **fit.at(n, 0).told()} for n in curve],
-        "largest": {"batch": best, **(fit.at(best, 0).told() if best else {})},
-        "measured": [{"batch": m.rows, "peak": m.peak, "seconds": m.seconds} for m in seen],
-        "notes": [f"fake tensors can't run this step ({why}): it is drawn from {len(seen)} small real ones"],
+        "context": found.context,
+        "fits": found.fits(recipe.rows),
+        "curve": [{"batch": n, **found.peak(n).told()} for n in curve],
+        "largest": {"batch": best, **(found.peak(best).told() if best else {})},
+        "measured": [{"batch": m.rows, "peak": m.peak, "seconds": m.seconds} for m in found.seen],
+        "notes": [f"fake tensors can't run this step ({why}): it is drawn from {len(found.seen)} small real ones"],
         "seconds": round(time.monotonic() - began, 2),
     }

@@ -1,0 +1,81 @@
+"""Whole scripts under memory caps on a GPU, run by `holter run --heal`, beside the best accumulation by hand.
+
+    python bench/heal_loader.py [transformer] [conv] [lstm]
+
+The script is bench/loop_capped.py, five passes over a loader. Where most of a batch would be computed twice, the run
+goes on with smaller batches from its loader at the next pass; the last pass is what a long training comes to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+SCRIPT = str(Path(__file__).with_name("loop_capped.py"))
+KINDS = {"transformer": 64, "conv": 256, "lstm": 256}
+CAPS = (0.85, 0.70, 0.50, 0.35)
+
+
+def run(*words: str, heal: bool = False) -> tuple[dict[str, Any] | None, str]:
+    """One run of the script: what it printed, and what Holter said."""
+    with tempfile.TemporaryDirectory() as home:
+        before = [sys.executable, "-m", "holter", "run", "--heal", "--"] if heal else []
+        done = subprocess.run(
+            [*before, sys.executable, SCRIPT, *words], capture_output=True, text=True,
+            env={**os.environ, "HOLTER_HOME": home},
+        )  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    said = [line for line in done.stderr.splitlines() if "holter" in line.lower()]
+    return (json.loads(lines[-1]) if lines else None), "\n".join(said if lines else done.stderr.splitlines()[-5:])
+
+
+def by_hand(kind: str, cap: int) -> tuple[int, dict[str, Any] | None]:
+    """The best micro-batch under the cap, by trying them from the largest down until they only get slower."""
+    best: tuple[int, dict[str, Any] | None] = (0, None)
+    micro = KINDS[kind] // 2
+    while micro >= 1:
+        found, _ = run(kind, str(cap), str(micro))
+        if found is not None:
+            if best[1] is None or found["passes"][-1] < best[1]["passes"][-1]:
+                best = (micro, found)
+            else:
+                break
+        micro //= 2
+    return best
+
+
+def main() -> None:
+    for kind in [one for one in sys.argv[1:] if one in KINDS] or list(KINDS):
+        plain, said = run(kind, "0")
+        if plain is None:
+            print(f"{kind}: {said}")
+            continue
+        need = plain["peak"]
+        print(f"{kind}: {need / 1e9:.1f} GB, {plain['samples'] / plain['passes'][-1]:.0f} samples/s without a cap")
+        for share in CAPS:
+            cap = int(share * need)
+            ours, said = run(kind, str(cap), heal=True)
+            micro, hand = by_hand(kind, cap)
+            if ours is None or hand is None:
+                print(
+                    f"  {share:.0%}: {'ours failed: ' + said if ours is None else 'by hand nothing fits'}", flush=True
+                )
+                continue
+            speed = hand["passes"][-1] / ours["passes"][-1]
+            off = max(abs(a - b) / abs(b) for a, b in zip(ours["losses"], plain["losses"], strict=True))
+            rate = ours["samples"] / ours["passes"][-1]
+            print(
+                f"  {share:.0%}: last pass {rate:.0f} samples/s, {speed:.0%} of the best by hand "
+                f"(micro-batch {micro}); passes {[round(t, 2) for t in ours['passes']]} s, by hand "
+                f"{hand['passes'][-1]:.2f} s; mean losses of passes {off:.1e} off\n{said}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
