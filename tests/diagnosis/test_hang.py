@@ -418,6 +418,18 @@ def test_a_child_that_holds_a_forked_lock():
     assert "spawn" in told.cures[0].title
 
 
+def test_a_full_pipe_whose_reader_waits_for_its_writer():
+    """The kernel has said who waits for whom, so it is no matter of frames."""
+    circle = [{"pid": 10, "syscall": "write", "path": "pipe:[1]"}, {"pid": 31, "syscall": "write", "path": "pipe:[2]"}]
+    record = stalled([USER, MODULE], code="self.tool.stdin.flush()", syscall="write", path="pipe:[1]", circle=circle)
+
+    told = verdict(stopped(record)).findings[0]
+
+    assert (told.cause, told.grade, told.culprit.line) == ("hang.deadlock", "established", 41)
+    assert "waits in write() for process 31 (unnamed), which in turn waits in write() for it" in told.claim
+    assert "communicate()" in told.cures[0].title
+
+
 def test_a_pool_that_lost_a_worker():
     """The task went with the worker that died."""
     pool = LIB + "multiprocessing/pool.py"

@@ -70,6 +70,8 @@ def kind_of_wait(
     # Of a process that was only looked at for seconds nobody knows how long its waits are when it is well.
     watched = number(record.meta, "attached") is None
     sure: Grade = "established" if idle and watched and flag(stall, "same_place") else "supported"
+    if rows(stall, "circle"):
+        return _circle(record, rows(stall, "circle"))
     if in_collective(inside):
         return Wait("collective", sure, f"waits for the other ranks in {collective_name(inside)}")
     if any(frame.name in _LOADER or "data/dataloader" in _slashed(frame) for frame in inside):
@@ -93,6 +95,17 @@ def kind_of_wait(
     if locks and idle:
         return Wait("deadlock", sure, f"waits in {locks[-1].name}() of {_module(locks[-1])} and nothing comes")
     return _in_c(record, stall, inside, code, idle)
+
+
+def _circle(record: RecordLike, circle: list[dict[str, Any]]) -> Wait:
+    """Processes of which each waits for the next: the kernel has said for whom."""
+    names = {whole(one, "pid"): text(one, "name") for one in last_processes(record)}
+    own, others = text(circle[0], "syscall"), circle[1:]
+    who = " and ".join(f"process {(pid := whole(one, 'pid'))} ({names.get(pid) or 'unnamed'})" for one in others)
+    theirs = text(others[0], "syscall") if others else ""
+    words = f"waits in {own}() for {who}, which in turn waits in {theirs}() for it: none of them can go on"
+    cure = "read what the child writes while it runs (communicate(), or a thread), or send it to a file or to DEVNULL"
+    return Wait("deadlock", "established", words, cure)
 
 
 def in_framework(inside: tuple[Frame, ...]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from holter.recorder import stacks
 from holter.recorder.guests import Guests
-from holter.recorder.waiting import waiting
+from holter.recorder.waiting import circle, waiting
 from holter.recorder.watch import BUSY_SHORTEST, LONG_PHASES, PAUSE, Activity, Suspicion, Watch, long_by_name
 from holter.units import duration
 
@@ -138,8 +138,11 @@ class Stalls:
         threads = self._stacks_of(suspicion.pid, 2)
         names = [f["function"] for t in threads if t.get("main") for f in t["frames"] if f["user"]]
         patience = LONG_PHASES["validation"]
+        together = circle(suspicion.pid, self._parents)
         if waits_for_a_person(threads, waiting(suspicion.pid)):
             self.watch.not_a_hang(suspicion.pid, now, float("inf"))
+        elif together:
+            self._confirmed(suspicion, threads, now, together)
         elif suspicion.early and not stands_at_a_lock(threads, suspicion.cpu):
             self.watch.not_a_hang(suspicion.pid, now, suspicion.limit)
         elif long_by_name(names) and now - suspicion.since < patience and not stands_at_a_lock(threads, suspicion.cpu):
@@ -149,11 +152,13 @@ class Stalls:
         ):
             self.watch.not_a_hang(suspicion.pid, now)
         else:
-            self.watch.told(suspicion.pid)
-            self._stacks_of_others(suspicion.pid)
-            self._told(suspicion, threads, now)
+            self._confirmed(suspicion, threads, now, [])
 
-    def _told(self, suspicion: Suspicion, threads: list[dict[str, Any]], now: float) -> None:
+    def _confirmed(
+        self, suspicion: Suspicion, threads: list[dict[str, Any]], now: float, together: list[dict[str, Any]]
+    ) -> None:
+        self.watch.told(suspicion.pid)
+        self._stacks_of_others(suspicion.pid)
         spot = stacks.place_of(threads) or {}
         code = spot.get("code", "")
         self.event(
@@ -169,6 +174,7 @@ class Stalls:
             code=code,
             **{name: spot[name] for name in ("file", "line", "function") if name in spot},
             **waiting(suspicion.pid),
+            **({"circle": together} if together else {}),
         )
         at = f" at {Path(spot['file']).name}:{spot['line']}: {code}" if spot else ""
         self.say(f"no progress for {duration(now - suspicion.since)} since step {suspicion.step:,}; it waits{at}")

@@ -1,4 +1,4 @@
-"""What the kernel says the main thread of a process waits in."""
+"""What the kernel says a process waits in, and for whom."""
 
 from __future__ import annotations
 
@@ -29,3 +29,12 @@ def thread_waiting(pid: int, tid: int) -> dict[str, Any]:
     except Exception:  # the thread may be gone at any moment
         return {}
     return {name: found[name] for name in ("state", "syscall", "path") if found.get(name)}
+
+
+def circle(pid: int, parents: dict[int, int]) -> list[dict[str, Any]]:
+    """The processes that wait for each other for ever, this one among them; none where that is not sure."""
+    probe = here("circle")
+    try:
+        return list(probe.circle_of(pid, parents)) if probe is not None else []
+    except Exception:  # processes may be gone at any moment
+        return []
