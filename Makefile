@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test lint types bench bench-plan score docs browser clean
+.PHONY: test lint types bench bench-plan bench-heal score docs browser clean
 
 $(STAMP): pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,10 @@ bench: $(STAMP)
 # Foretold against measured memory, some twenty minutes on a CPU; CUDA=1 on a GPU.
 bench-plan: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python bench/plan.py $(if $(CUDA),--cuda)
+
+# Patients that can be healed, with room for all and within their limits, for about an hour; CUDA=1: under caps on a GPU.
+bench-heal: $(STAMP)
+	$(if $(CUDA),$(BIN)/python bench/heal_cuda.py peers && $(BIN)/python bench/heal_loader.py && $(BIN)/python bench/heal_nan.py,OMP_NUM_THREADS=1 $(BIN)/python bench/heal.py $(NAMES))
 
 # Every patient under Holter, for about an hour; NAMES="torch_ keras_" for some, WRITE=1 to write docs/scoreboard.md.
 score: $(STAMP)
