@@ -59,6 +59,28 @@ def test_run_eagerly_is_named_where_it_is_set():
     assert (found.cause, found.grade, found.culprit.line) == ("overhead.eager-loop", "established", 5)
 
 
+def test_a_tape_that_was_never_made_a_graph():
+    """Seventy operations of TensorFlow at 130 µs each, for a minute: what `tf.function` is for."""
+    line = {**LINE, "code": "grads = tape.gradient(loss, model.trainable_variables)", "calls": 2}
+    found = verdict(run_of(0.009, ops=68, elements=12_000, lines=[line])).findings[0]
+
+    assert (found.cause, found.grade, found.culprit.line) == ("overhead.eager-loop", "hypothesis", 31)
+    assert ["@tf.function" in cure.how for cure in found.cures] == [True]
+
+
+@pytest.mark.parametrize(
+    ("step", "seconds", "look"),
+    [
+        (0.009, 14, {"ops": 68, "elements": 12_000}),  # a few seconds of it
+        (0.009, 60, {"ops": 20, "elements": 12_000}),  # a graph, and a few operations around it
+        (0.060, 60, {"ops": 68, "elements": 12_000}),  # each of them computes
+        (0.009, 60, {"ops": 68, "elements": 900_000}),  # or works on much
+    ],
+)
+def test_tapes_that_are_well(step, seconds, look):
+    assert causes(verdict(run_of(step, seconds=seconds, **look))) == []
+
+
 def test_a_look_that_ended_before_its_step_stands_for_the_rest():
     """A tenth of the step was watched, in which 500 operations ran."""
     record = run_of(0.5, ops=500, lines=[{**LINE, "calls": 50, "ops": 480}])

@@ -319,6 +319,45 @@ def queue(record, cpu, wait, wanting, load=1.0):
     return record
 
 
+def helpers(record, of_trainer, of_each, n=6, role="other"):
+    """The run queue by thread: the trainer's one, and one of each helper."""
+    rows = [{"pid": TRAINER, "tid": TRAINER, "name": "python", "cpu": of_trainer[0], "wait": of_trainer[1]}]
+    rows += [{"pid": 700 + k, "tid": 700 + k, "name": "python", "cpu": of_each, "wait": 0.1} for k in range(n)]
+    for second in range(10, 40, 5):
+        used = of_trainer[0] + n * of_each
+        record.sample(second, threads={"list": rows, "wall": 5.0, "cpu": used, "wait": 1.0, "wanting": n + 1})
+    for k in range(n):
+        record.event("process-gone", 39, pid=700 + k, role=role)
+    return record
+
+
+def test_helpers_that_never_sleep_take_the_cpu_from_the_trainer():
+    """Six processes of the script's own have three of four cores, and the trainer waits most of the time."""
+    record = helpers(slow_run(data=0.0), of_trainer=(0.3, 0.7), of_each=0.5)
+    record.event("made", 4, pid=TRAINER, what="model", name="Net", file=FILE, line=9, made=1, alive=1)
+    record.sources[FILE] = ["import subprocess", "w = [subprocess.Popen([exe, n]) for n in names]", "model = Net()"]
+
+    found = first(record)
+
+    assert (found.cause, found.grade, found.culprit.line) == ("cpu.helpers", "supported", 2)
+    assert "6 helper processes of the run's own take 3.0 of 4 cores" in found.claim
+
+
+@pytest.mark.parametrize(
+    ("data", "of_trainer", "of_each", "role"),
+    [
+        (0.0, (0.3, 0.7), 0.02, "other"),  # they sleep: others have the CPU
+        (0.0, (0.95, 0.05), 0.5, "other"),  # there are cores enough
+        (0.8, (0.1, 0.2), 0.5, "other"),  # they make the data that the training waits for
+        (0.0, (0.3, 0.7), 0.5, "worker"),  # they are its data workers
+    ],
+)
+def test_helpers_that_take_nothing_from_the_trainer(data, of_trainer, of_each, role):
+    record = helpers(slow_run(data=data), of_trainer, of_each, role=role)
+
+    assert "cpu.helpers" not in causes(verdict(record.exit(45, code=0)))
+
+
 def test_far_more_threads_than_cores():
     record = queue(slow_run(data=0.0), cpu=3.9, wait=24.0, wanting=32)
     record.event("settings", 6, pid=TRAINER, framework="torch", intra_op=32, inter_op=4)

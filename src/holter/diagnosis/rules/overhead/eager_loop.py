@@ -1,13 +1,14 @@
 """The step is thousands of tiny operations, started one by one from Python.
 
 What it sees: a look at single steps that counts a thousand operations and more, each on few numbers and each taking
-about what it costs to start one; the line in a loop that they come from; or a Keras model that runs eagerly.
+about what it costs to start one; the line in a loop that they come from; or a Keras model or a loop with a tape that
+runs eagerly, from fifty operations on.
 Why it matters: the processor (or the GPU, which waits for it) computes for a small part of the time. A fused layer or
 a compiled step does the same work many times faster.
 May be confused with: large operations, which take long since they compute; waiting for data; a trace at every step.
 How sure: established when a line is known that the operations of a step come from, or `run_eagerly` was set, and the
-time for each is that of starting it; supported when it is longer, as on a busy machine. Less than ten seconds of such
-steps, and steps of a few hundred operations, are left alone.
+time for each is that of starting it; supported when it is longer, as on a busy machine; a hypothesis for a short tape
+without a graph, which is slow and works. Less than ten seconds of such steps, and steps of a few hundred operations of PyTorch, are left alone.
 Cure: the fused layer, the whole batch at once, `tf.function`, `torch.compile`.
 """
 
@@ -27,7 +28,7 @@ YIELDS_TO = ("recompile", "thrash")
 _OPERATIONS = 1000
 _REPEATS = 64
 _FEWER = 500  # operations that are enough where one line is repeated so often
-_EAGERLY = 50  # and where the model was told to run eagerly
+_EAGERLY = 50  # and where the model was told to run eagerly, or TensorFlow runs without a graph
 _SECONDS = 10.0
 _SMALL = 65_536  # numbers: an operation on so few takes about as long as starting it
 _STARTING = 150e-6
@@ -44,7 +45,9 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     repeats = step.repeated.calls if step.repeated is not None else 0
     many = step.operations >= _OPERATIONS or (repeats >= _REPEATS and step.operations >= _FEWER)
     eagerly = step.run_eagerly and step.operations >= _EAGERLY
-    if not (many or eagerly) or (step.elements or 0.0) > _SMALL or step.each > _BUSY_MACHINE:
+    # A loop with a tape that was never made a graph: as eager as if it had been told to be.
+    taped = step.eager_tf and step.operations >= _EAGERLY and step.each <= _STARTING
+    if not (many or eagerly or taped) or (step.elements or 0.0) > _SMALL or step.each > _BUSY_MACHINE:
         return None
     if step.by_calls and step.in_python < 0.5:
         return None
@@ -53,6 +56,8 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
         return None
     known = eagerly or repeats >= _REPEATS
     grade: Grade = "established" if known and step.each <= _STARTING and step.elements else "supported"
+    if not (many or eagerly):
+        grade = "hypothesis"
     claim = (
         f"each step of {duration(step.seconds)} runs {count(step.operations)} small operations one by one from "
         f"Python, {duration(step.each)} for each: the time goes into starting them, not into computing"
@@ -94,6 +99,8 @@ def _in_a_loop(step: Step) -> tuple[Culprit | None, tuple[Cure, ...]]:
             "compile the step into a graph",
             "+    @tf.function\n     def train_step(x, y):\n         with tf.GradientTape() as tape: ...",
         )
+        if ".gradient(" in code:
+            return at, (decorate,)
         return at, (decorate, _whole(code, "keras.layers.LSTM(units)(x)"))
     whole = _whole(code, "nn.LSTM(n, hidden, batch_first=True)(x)")
     return at, (whole, Cure("compile the step, which joins small operations", "+    model = torch.compile(model)"))
