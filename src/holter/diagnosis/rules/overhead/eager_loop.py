@@ -8,7 +8,8 @@ a compiled step does the same work many times faster.
 May be confused with: large operations, which take long since they compute; waiting for data; a trace at every step.
 How sure: established when a line is known that the operations of a step come from, or `run_eagerly` was set, and the
 time for each is that of starting it; supported when it is longer, as on a busy machine; a hypothesis for a short tape
-without a graph, which is slow and works. Less than ten seconds of such steps, and steps of a few hundred operations of PyTorch, are left alone.
+without a graph, which is slow and works. Less than ten seconds of such steps, and steps of a few hundred operations
+of PyTorch, are left alone.
 Cure: the fused layer, the whole batch at once, `tf.function`, `torch.compile`.
 """
 
