@@ -57,6 +57,24 @@ def test_losses_with_their_graph_are_named_with_line_and_cure():
     assert "per step" in found.claim
 
 
+@pytest.mark.parametrize(
+    ("line", "better"),
+    [
+        ("seen.append((loss, model(batch)))", "seen.append((loss.item(), model(batch).detach()))"),
+        ('seen.append({"step": step, "loss": total_loss})', 'seen.append({"step": step, "loss": total_loss.item()})'),
+        ("seen.append([epoch, self.last_output])", "seen.append([epoch, self.last_output.detach()])"),
+    ],
+)
+def test_tuples_with_a_graph_in_them_are_cut_part_by_part(line, better):
+    """What is a number by its name is kept as one, an output is detached, and the rest stays."""
+    record = source(growing(), "seen = []", "for x in loader:", "    " + line)
+    row = {"name": "seen", "variable": "seen", "bytes": 6 * GB, "graph": True, "shape": [], "element": "tuple"}
+    found = told(held(record, 55, row))
+
+    assert found.cause == "leak.graph-retained"
+    assert found.cures[0].how == f"- {line}\n+ {better}"
+
+
 def test_a_sum_that_is_never_cut_from_its_graph():
     """`total += loss` holds a chain of graphs: the nodes behind it grow, its size does not."""
     record = source(growing(), "def main():", "    for x in loader:", "        total += loss")

@@ -339,7 +339,7 @@ def test_helpers_that_never_sleep_take_the_cpu_from_the_trainer():
 
     found = first(record)
 
-    assert (found.cause, found.grade, found.culprit.line) == ("cpu.helpers", "supported", 2)
+    assert (found.cause, found.grade, found.culprit.line) == ("cpu.own-processes", "supported", 2)
     assert "6 helper processes of the run's own take 3.0 of 4 cores" in found.claim
 
 
@@ -355,7 +355,7 @@ def test_helpers_that_never_sleep_take_the_cpu_from_the_trainer():
 def test_helpers_that_take_nothing_from_the_trainer(data, of_trainer, of_each, role):
     record = helpers(slow_run(data=data), of_trainer, of_each, role=role)
 
-    assert "cpu.helpers" not in causes(verdict(record.exit(45, code=0)))
+    assert "cpu.own-processes" not in causes(verdict(record.exit(45, code=0)))
 
 
 def test_far_more_threads_than_cores():

@@ -17,7 +17,7 @@ _GRAPHS = 3  # graphs that are followed for one container
 class Load:
     """What one element holds: blocks of memory by their key, plain Python objects, and an autograd graph."""
 
-    __slots__ = ("blocks", "graph", "kinds", "nodes", "plain", "shape", "walked")
+    __slots__ = ("blocks", "graph", "kinds", "nodes", "plain", "seen", "shape", "walked")
 
     def __init__(self):
         self.blocks = {}  # key -> (bytes on the host, bytes on a device)
@@ -25,6 +25,7 @@ class Load:
         self.kinds = {}  # what it is made of -> bytes
         self.graph = False
         self.nodes = 0
+        self.seen = set()  # nodes of its graphs that were looked at
         self.shape = None  # of the first tensor or array in it
         self.walked = False  # its graph was looked into
 

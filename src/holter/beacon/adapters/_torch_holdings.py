@@ -66,10 +66,13 @@ class TorchKinds:
         if node is None:
             return
         load.graph = True
-        if load.walked or not most:
-            return  # one graph for each element is enough
+        seen = load.seen
+        if node in seen or len(seen) >= most:
+            return  # of one element's graphs so many nodes are looked at in all: a loss beside an output may be spent
         load.walked = True
-        queue, seen = deque((node,)), {node}
+        before = len(seen)
+        seen.add(node)
+        queue = deque((node,))
         while queue and len(seen) < most:
             node = queue.popleft()
             self._saved_by(load, node)
@@ -77,8 +80,8 @@ class TorchKinds:
                 if following is not None and following not in seen:
                     seen.add(following)
                     queue.append(following)
-        load.nodes = max(load.nodes, len(seen))
-        load.add(_NODE_BYTES * len(seen), "graph")
+        load.nodes = len(seen)
+        load.add(_NODE_BYTES * (len(seen) - before), "graph")
 
     def _saved_by(self, load, node):
         cls = type(node)

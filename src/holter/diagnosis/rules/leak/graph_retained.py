@@ -12,6 +12,7 @@ Cure: keep the number, `.item()`, or `.detach()` the tensor; truncate backpropag
 
 from __future__ import annotations
 
+from holter.diagnosis.cut_parts import cut_parts
 from holter.diagnosis.growing_line import Growing
 from holter.diagnosis.holder_line import line_of
 from holter.diagnosis.holders import Holder
@@ -48,7 +49,10 @@ def _cures(found: LeakCause, statement: Growing | None) -> tuple[Cure, ...]:
     cut = ".item()" if scalar and (statement is None or statement.how != "=") else ".detach()"
     how = ""
     if statement is not None and statement.kept and statement.how != "join":
-        how = f"- {statement.code}\n+ {statement.keeping_its(cut)}"
+        parts = cut_parts(statement.kept)
+        kept = statement.keeping_its(cut) if parts is None else statement.keeping(parts)
+        how = f"- {statement.code}\n+ {kept}" if kept != statement.code else ""
+        cut = cut if parts is None else ".item() for a number, .detach() for a tensor"
     title = "keep the number, not the tensor" if cut == ".item()" else "cut it from its graph before keeping it"
     cures = [Cure(f"{title}: {cut}", how, "exact")]
     if holder.between_steps:

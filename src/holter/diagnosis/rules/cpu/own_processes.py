@@ -22,7 +22,7 @@ from holter.diagnosis.step_anatomy import anatomy_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
 from holter.units import count, duration, share
 
-CAUSE = "cpu.helpers"
+CAUSE = "cpu.own-processes"
 YIELDS_TO = ("thrash", "cpu.throttled")
 
 _OBSERVED = 8.0
