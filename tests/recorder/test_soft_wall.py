@@ -54,6 +54,24 @@ def test_a_tensor_that_is_just_being_filled_gives_no_room() -> None:
     assert wall_of(walled, (300, 310, 400), (300, 700, 400), (310, 900, 410)) == 910
 
 
+def test_one_look_between_two_tensors_is_enough_for_a_long_time() -> None:
+    """At each of the looks that follow, some tensor is half filled."""
+    walled = Walled((0, 0))
+    walled.tidy = True
+
+    assert wall_of(walled, (300, 310, 400), *[(300, 380, 400)] * 30) == 910
+
+
+def test_what_was_given_back_is_room_at_once() -> None:
+    """The process has raised its wall: what is untouched since then counts, not what was before."""
+    walled = Walled((0, 0))
+    walled.tidy = True
+    wall_of(walled, *[(300, 310, 400)] * 3)
+    walled.place(200 * MB, 310 * MB, 300 * MB, END, 1010 * MB)
+
+    assert wall_of(walled, *[(200, 310, 300)] * 5) == 1010
+
+
 def test_a_process_that_has_raised_its_wall_keeps_it_until_the_readings_agree() -> None:
     """It has given memory back a moment ago."""
     walled = Walled((0, 0))

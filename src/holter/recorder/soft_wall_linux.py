@@ -19,6 +19,7 @@ _BELOW = 0.03  # of the limit
 _AT_LEAST = 32 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LOOKS = 3
+_LONG = 40
 
 
 class SoftWall:
@@ -59,15 +60,16 @@ class Walled:
     The kernel counts what is asked for, the limit what is touched: what was asked for and is untouched comes on top. At
     first that is only what never was touched, such as the stacks of idle threads, since what was freed may be used
     again. Of a process that is tidy each tensor has pages of its own, which go when it goes: there all of it counts.
-    A step may take or free much between two readings, so that of what others use the middle of the last readings
-    counts, and of what is untouched the least: a tensor that is just being filled is no room.
+    A step may take or free much between two readings, so that of what others use the middle of the last few counts.
+    Of what is untouched the least of many does: at nearly every look some tensor is just being filled, and that is no
+    room.
     """
 
     def __init__(self, own: tuple[int, int]) -> None:
         self.own = own  # the user's own limits
         self.tidy = False
         self._others: deque[float] = deque(maxlen=_LOOKS)
-        self._untouched: deque[int] = deque(maxlen=_LOOKS)
+        self._untouched: deque[int] = deque(maxlen=_LONG)
         self._least: int | None = None
         self._wall = self._raised = self._keep = 0
 
@@ -85,12 +87,15 @@ class Walled:
     def place(self, used: int, data: int, used_by_all: float, end: float, present: int) -> int:
         """Where the wall belongs; a process that has given memory back has raised it by as much, and is believed."""
         untouched = max(0, data - used)
+        gave_back = self._wall and self._wall < present != resource.RLIM_INFINITY
+        if gave_back:
+            self._untouched.clear()  # what it has given back is untouched now, and was not before
         self._others.append(used_by_all - used)
         self._untouched.append(untouched)
         self._least = untouched if self._least is None else min(self._least, untouched)
         on_top = min(self._untouched) if self.tidy else self._least
         wall = max(0, int(end - median(self._others)) + on_top)
-        if self._wall and self._wall < present != resource.RLIM_INFINITY:
+        if gave_back:
             self._raised, self._keep = present, _LOOKS
         if self._keep:
             self._keep -= 1

@@ -2,9 +2,12 @@
 
 What lies in its heap and is free is given back to the kernel, but stays asked for, and a large tensor would be put
 there again: more memory would be touched than the wall counts. So the free pieces are taken, untouched, and kept.
+That has to be done while nothing new can be had: a thread whose malloc failed once goes on in another heap of the C
+library's, and comes back to the first only when all else fails.
 """
 
 import ctypes
+import resource
 
 from . import _host_room
 
@@ -17,7 +20,7 @@ class Heap:
     """The C library's heap of this process; None of it is ours to free."""
 
     def __init__(self):
-        self.libc = ctypes.CDLL(None)
+        self.libc = ctypes.PyDLL(None)  # Python's other threads wait meanwhile: nothing can be had then
         self.known = hasattr(self.libc, "mallopt")  # musl has none
         self.taken = 0
         if self.known:
@@ -29,8 +32,14 @@ class Heap:
     def give_back(self):
         """Give back what is free, and take the pieces that are large enough for a tensor."""
         _host_room.trim()
-        if self.known:
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if not self.known or soft == resource.RLIM_INFINITY:
+            return
+        resource.setrlimit(resource.RLIMIT_DATA, (min(soft, _host_room.status("VmData")), hard))
+        try:
             self._take()
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
     def _take(self):
         size = _LARGEST
