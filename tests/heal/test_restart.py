@@ -361,6 +361,39 @@ def test_a_keras_fit_goes_on_in_its_epoch(case: Callable[[str], Case]) -> None:
     assert "goes on after epoch 2, from its backup" in run.err
 
 
+def test_many_keras_fits_go_on_in_the_one_that_was_killed(case: Callable[[str], Case]) -> None:
+    """A search over models that is killed in its tenth fit, and again in its eleventh: the models of all fits that were
+    done are what they were, and what is the same of each is told once."""
+    pytest.importorskip("keras")
+    text = """
+        import os, signal
+        os.environ.update(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
+        import keras, numpy as np
+
+        keras.utils.set_random_seed(0)
+        x = np.random.rand(64, 8).astype("float32")
+        known = os.path.exists("known") and open("known").read().splitlines() or []
+        for number in range(11):
+            model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
+            model.compile("adam", "mse", run_eagerly=True)
+            model.fit(x, x.sum(1), epochs=2, batch_size=32, verbose=0)
+            line = "%d %.5f" % (number, model.evaluate(x, x.sum(1), verbose=0))
+            print(line, flush=True)
+            if number < len(known):
+                assert line == known[number], (line, known[number])
+                continue
+            open("known", "a").write(line + "\\n")
+            if number >= 9:
+                os.kill(os.getpid(), signal.SIGKILL)
+        """
+    run = case(text).run(**heal())
+
+    assert run.code == 0, as_text(run)
+    assert len(set(run.out.splitlines())) == 11
+    said = [line for line in run.err.splitlines() if line.startswith("holter:")]
+    assert ["Started again" in line for line in said] == [True, False] * 2, said
+
+
 def test_trainers_go_on_from_their_own_checkpoints(case: Callable[[str], Case]) -> None:
     """Lightning, then Hugging Face, each killed once: of each the newest checkpoint of this run is used, and the first
     fit is not done again when the second one is killed."""

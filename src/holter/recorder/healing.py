@@ -16,6 +16,7 @@ class Healing:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self.resumes = False  # a state was written from which the run can go on
+        self._last = ""
         wall = here("soft_wall", "recorder")
         self._wall: Any = wall.SoftWall() if wall is not None else None
 
@@ -31,6 +32,12 @@ class Healing:
                 self.resumes = True
             elif event.get("k") == "intervention":
                 because = f": {event['because']}" if event.get("because") else ""
-                self._say(f"{event.get('text')} ({_KEEPS.get(event.get('keeps', ''), 'unknown')}{because})")
+                self._once(f"{event.get('text')} ({_KEEPS.get(event.get('keeps', ''), 'unknown')}{because})")
             elif event.get("k") == "declined":
-                self._say(f"{event.get('act')} was not possible: {event.get('because')}")
+                self._once(f"{event.get('act')} was not possible: {event.get('because')}")
+
+    def _once(self, line: str) -> None:
+        """Many fits that go on from the same epoch, one after the other, are one line; the record has all of them."""
+        if line != self._last:
+            self._last = line
+            self._say(line)

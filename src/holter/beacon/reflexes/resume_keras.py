@@ -11,13 +11,14 @@ import inspect
 import os
 import pickle
 import random
+import shutil
 import sys
 from time import monotonic
 
 from ._checkpoints import Checkpoints
 
 _OF_THE_TIME = 0.1
-_FITS = 8  # whose weights are kept
+_KEPT, _OF_THE_DISK = 4 << 30, 0.1  # bytes of weights of fits that are done, and the share of what is free
 _COUNTED = ("wait", "best", "best_epoch", "best_weights", "stopped_epoch", "cooldown_counter", "_current_epoch")
 _BECAUSE = "data are drawn and shuffled anew"
 
@@ -96,13 +97,13 @@ def _backup_class(keras):
             random.setstate(saved["python"])
             if saved["numpy"] is not None:
                 sys.modules["numpy"].random.set_state(saved["numpy"])
-            self._tell(steps, "goes on after epoch %d, from its backup" % saved["epoch"])
+            self._tell(steps, "goes on after epoch %d, from its backup" % saved["epoch"], saved["steps"])
 
         def _load(self, saved):
             """Put the weights back; where that fails all is as the script made it."""
             model, weights = self.model, os.path.join(self.folder, saved["weights"])
             if not os.path.exists(weights):
-                return True  # one of many fits, and done: a later one has its own
+                return False  # one of many fits, whose weights were too much to keep: it is done again
             if not model.built:
                 model.build_from_config(saved["build"])
             before = model.get_weights()
@@ -117,9 +118,9 @@ def _backup_class(keras):
                 self.guest.say("declined", act="resume", step=self.guest.beat.steps + 1, because=because)
                 return False
 
-        def _tell(self, before, text):
+        def _tell(self, before, text, saved=0):
             now = _steps(self.model)
-            self.notes.say_resumed(now, max(0, now - before), text, _BECAUSE)
+            self.notes.say_resumed(now, max(0, saved, now - before), text, _BECAUSE)
 
         def _keep(self, epoch, logs):
             for name, value in logs.items():
@@ -140,6 +141,7 @@ def _backup_class(keras):
             numpy = sys.modules.get("numpy")
             saved = {
                 "epoch": epoch,
+                "steps": _steps(self.model) - self.steps,
                 "weights": weights,
                 "build": self.model.get_build_config(),
                 "history": self.past,
@@ -160,7 +162,7 @@ def _backup_class(keras):
             # A last one, as of all epochs: a fit that is done is not done again when a later one is killed.
             if not self.own and self.past:
                 self._write(max(self.params.get("epochs") or 0, *map(len, self.past.values())))
-                _drop_weights(os.path.join(os.path.dirname(self.folder), "keras-%d" % (self.notes.fits - _FITS)))
+                _bound(os.path.dirname(self.folder), self.notes.fits)
 
     return Backup
 
@@ -170,6 +172,20 @@ def _read(path):
         return None
     with open(path, "rb") as file:
         return pickle.load(file)
+
+
+def _bound(folder, fits):
+    """Drop the weights of the oldest fits, where all of them are too much."""
+    sizes = []
+    for number in range(1, fits + 1):
+        own = os.path.join(folder, "keras-%d" % number)
+        names = os.listdir(own) if os.path.isdir(own) else ()
+        sizes.append((own, sum(os.path.getsize(os.path.join(own, name)) for name in names if name.endswith(".h5"))))
+    over = sum(size for _, size in sizes) - min(_KEPT, int(_OF_THE_DISK * shutil.disk_usage(folder).free))
+    for own, size in sizes[:-1]:
+        if over > 0 and size:
+            _drop_weights(own)
+            over -= size
 
 
 def _drop_weights(folder, but=""):
