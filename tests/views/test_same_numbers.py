@@ -1,19 +1,26 @@
-"""Every view of a record says the same: text, JSON, Markdown, the report's file, the server, its list, the screen."""
+"""Every view of a record says the same: text, JSON, Markdown, report, server, its list, the screen, the exporters."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import socket
+import subprocess
+import sys
+import urllib.request
 
 import pytest
+from tests.views.collecting import Collector, event_file
 from tests.views.conftest import keep
 from tests.views.records import ALL
 
 from holter.diagnosis.doctor import verdict
 from holter.diagnosis.exhibits import exhibits
 from holter.record.reader import open_record
-from holter.series.document import document_of
+from holter.series.document import document_of, mask
+from holter.series.gauges import gauges_of
 from holter.views.markdown import markdown_of
 from holter.views.text import write_verdict
 from holter.views.web.page import report_page
@@ -109,3 +116,49 @@ def test_the_screen_says_what_the_other_views_say(kind, tmp_path, monkeypatch):
         assert chart["title"] in said
     curve = next(chart for chart in document["charts"] if chart["key"] == "memory")
     assert f"Memory  {value_words(curve['channels'][0]['values'][-1], 'bytes')}" in said.replace("■ ", "")
+
+
+def exporting(folder, name, listener=None, **environ):
+    """The exporter's process on a record, as `holter run` starts it; it ends when its stdin does."""
+    fd = listener.fileno() if listener is not None else -1
+    order = {"name": name, "where": "logs" if name == "tensorboard" else "", "folder": str(folder)}
+    order |= {"cwd": str(folder.parent), "mark": "a-word", "listener": fd}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holter.commands._exporter"], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, **environ}, pass_fds=[fd] if fd >= 0 else [],
+    )  # fmt: skip
+    process.stdin.write(json.dumps(order).encode() + b"\n")
+    process.stdin.flush()
+    return process
+
+
+@pytest.mark.parametrize("kind", sorted(ALL))
+def test_the_exporters_say_what_metrics_says(kind, tmp_path, wait_for):
+    """OpenTelemetry, TensorBoard and what W&B reads: the gauges of `/metrics`, and the claims of the verdict."""
+    pytest.importorskip("opentelemetry.sdk")
+    folder = keep(ALL[kind](), tmp_path)
+    told = verdict(open_record(folder))
+    gauges = gauges_of(folder)
+    collector, listener = Collector(), socket.create_server(("127.0.0.1", 0))
+    asked = f"http://127.0.0.1:{listener.getsockname()[1]}/a-word"
+    wandb = exporting(folder, "wandb", listener)
+    started = [exporting(folder, "otel", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url), exporting(folder, "tensorboard")]
+    ends = [process.communicate(timeout=30)[1] for process in started]
+    scraped = wait_for(lambda: urllib.request.urlopen(asked, timeout=10).read().decode(), "numbers for W&B")
+    wandb.communicate(timeout=30)
+    listener.close()
+    collector.close()
+    scalars, texts = event_file(folder.parent / "logs" / "holter")
+    claims = [mask(told.ending.claim), *(mask(finding.claim) for finding in told.findings)]
+    read = {name: float(value) for name, value in re.findall(r"^holter_run_(\w+)\{.*\} (\S+)$", scraped, re.M)}
+    float32 = {name: pytest.approx(value, rel=1e-6) for name, value in gauges.items() if name != "step"}
+
+    assert ends == [b"", b""]
+    assert collector.gauges[-1][1] == {f"holter_run_{name}": value for name, value in gauges.items()}
+    assert read == {name: pytest.approx(value, rel=1e-9) for name, value in gauges.items()}
+    assert {tag.removeprefix("holter/"): points[-1][1] for tag, points in scalars.items()} == float32
+    assert {points[-1][0] for points in scalars.values()} == {int(gauges["step"])}
+    assert [event["body"] for event in collector.events if event["event"] != "holter.alarm"] == claims
+    assert [
+        unescaped(words).split("\n\n")[0] for words in (*texts["holter/ending"], *texts.get("holter/finding", ()))
+    ] == claims

@@ -12,6 +12,8 @@ from holter.commands._tell import tell_on_stderr
 from holter.errors import EXIT_DOOMED, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holter.recorder.attempt import Next
     from holter.recorder.foreseeing import Foresee
     from holter.remedies.restart import Restarts
@@ -52,6 +54,14 @@ if TYPE_CHECKING:
     metavar="[=URL]",
     help="Also tell what is found on the desktop, or with one POST of JSON each to URL.",
 )
+@click.option(
+    "--export",
+    "exports",
+    multiple=True,
+    metavar="TOOL[=WHERE]",
+    help="Also hand numbers and findings on to a tool that is in use: tensorboard, mlflow, wandb or otel. May be given "
+    "several times.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing, whatever happens; the record is written all the same.")
 @click.argument("words", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -60,6 +70,7 @@ def command(
     heal: str | None,
     resume_args: str | None,
     notify: str | None,
+    exports: tuple[str, ...],
     quiet: bool,
     words: tuple[str, ...],
 ) -> None:
@@ -95,7 +106,7 @@ def command(
         return Foresight(_lines_of).observe
 
     tell = said = quietly if quiet else tell_on_stderr
-    over = quietly if quiet else show
+    over: Callable[[Path], None] = quietly if quiet else show
     if notify is not None:
         from holter.commands._notify import Notify
 
@@ -110,9 +121,18 @@ def command(
                 show(folder)
             notices.ended(folder)
 
+    exporting = None
+    if exports:
+        from holter.commands._export import Exports
+
+        exporting = Exports(exports, said, quiet=quiet)
+        over = exporting.around(over)
+
     launch = Launch(
         list(words), name=name, on_hang=on_hang, heal=heal, tell=tell, foresight=foresight,
         healer=Healer(on_hang, resume_args) if heal is not None else None, resume_args=_split(resume_args),
+        lent=exporting.environ if exporting is not None else None,
+        began=exporting.began if exporting is not None else None,
     )  # fmt: skip
     sys.exit(launch.run(over))
 

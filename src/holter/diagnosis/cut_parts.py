@@ -8,9 +8,7 @@ import re
 from holter.syntax import parse
 
 _NUMBER = re.compile(r"loss|error|\bmse\b|\bnll\b|perplexity|accuracy|\bacc\b", re.IGNORECASE)
-_TENSOR = re.compile(
-    r"out|logit|pred|hidden|state|embed|feature|activation|score|prob|latent|\b[hyz]\b", re.IGNORECASE
-)
+_TENSOR = re.compile(r"out|logit|pred|hidden|state|embed|feature|activation|score|prob|latent|\b[hyz]\b", re.IGNORECASE)
 
 
 def cut_parts(kept: str) -> str | None:

@@ -38,9 +38,13 @@ class Launch:
         healer: Healer | None = None,
         resume_args: list[str] | None = None,
         planned: dict[str, str] | None = None,
+        lent: dict[str, str] | None = None,
+        began: Callable[[Path], None] | None = None,
     ) -> None:
         self.command = command
         self.planned = planned or {}  # what a plan asks of the reflexes, from the first attempt on
+        self.lent = lent or {}  # variables that a tool is to know us by, in every attempt
+        self.began = began  # told of each attempt's record once it is there
         self.healer = healer
         self.resume_args = resume_args or []
         self.restarted: list[dict[str, Any]] = []  # the words of each restart so far: every record tells all of them
@@ -99,6 +103,7 @@ class Launch:
         given = streams.prepare()
         terminal = Terminal(given.kinds)
         environ = guest_room.environment(guests, folder.name if folder else "", os.environ, self.heal)
+        environ.update(self.lent)
         for name in state_room.VARIABLES:
             environ.pop(name, None)
         if room is not None:
@@ -120,6 +125,8 @@ class Launch:
                 writer.event("intervention", **told)
             if any(environ.get(name) != os.environ.get(name) for name in guest_room.ALLOCATOR):
                 writer.event("armed", act="expandable-segments")
+            if self.began is not None and folder is not None:
+                self.began(folder)
         from holter.recorder.recorder import Recorder
 
         recorder = Recorder(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holter.diagnosis.ending import ending_of
-from holter.diagnosis.examined import examined
+from holter.diagnosis.examined import Examined, examined
 from holter.diagnosis.progress import progress_of
 from holter.record.recent import recent
 from holter.series.document import charts_of
@@ -39,7 +39,11 @@ OTHERS = {
 
 def gauges_of(folder: Path) -> dict[str, float]:
     """The numbers that are known, by their names; read from the last moments of the record."""
-    table = examined(recent(folder))
+    return gauges_in(examined(recent(folder)))
+
+
+def gauges_in(table: Examined) -> dict[str, float]:
+    """The same of a record that lies on the table already."""
     found: dict[str, float] = {"alarm": 1.0 if alarm_of(table) else 0.0}
     progress = progress_of(table)
     found |= {"step": float(progress.step)} if progress.step else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from holter.views.plain import clean
@@ -17,6 +18,14 @@ def metrics_text(rows: list[dict[str, Any]], gauges: dict[str, dict[str, float]]
     kinds = Counter(str(row["kind"]) for row in rows)
     lines += [f'holter_runs{{kind="{_escaped(kind)}"}} {number}' for kind, number in sorted(kinds.items())]
     names = {row["id"]: str(row.get("name") or "") for row in rows}
+    return "\n".join(lines) + "\n" + gauges_text(gauges, names, meanings)
+
+
+def gauges_text(
+    gauges: Mapping[str, Mapping[str, float]], names: Mapping[str, str], meanings: Mapping[str, str]
+) -> str:
+    """Each gauge of each run, with the run's id and name as labels."""
+    lines = []
     for gauge, meaning in sorted(meanings.items()):
         known = [(run, found[gauge]) for run, found in sorted(gauges.items()) if gauge in found]
         if known:
@@ -24,7 +33,7 @@ def metrics_text(rows: list[dict[str, Any]], gauges: dict[str, dict[str, float]]
         for run, value in known:
             labels = f'run="{_escaped(run)}",name="{_escaped(names.get(run, ""))}"'
             lines.append(f"holter_run_{gauge}{{{labels}}} {_number(value)}")
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _escaped(words: str) -> str:

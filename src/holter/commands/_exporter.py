@@ -1,0 +1,152 @@
+"""The process that hands one run's numbers and findings on to one tool: reads the record until the run is over."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holter.commands._tell import tell_on_stderr
+from holter.diagnosis.examined import Examined, examined
+from holter.errors import NotInstalled
+from holter.record.reader import open_record
+from holter.record.recent import recent
+from holter.recorder.here import here
+from holter.series.document import mask
+from holter.series.gauges import gauges_in, meanings
+from holter.series.now import alarm_of
+from holter.views.export import Exporter, Moment, News, Run, tool
+
+_SOON = 1.0  # seconds between two looks until there is a number
+_EACH = 5.0  # and from then on
+
+
+class Export:
+    """One tool, one run."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self._name = str(order["name"])
+        self._folder = Path(order["folder"])
+        self._said: set[str] = set()
+        self._alarm = ""
+        meta = recent(self._folder).meta
+        run = Run(
+            id=self._folder.name,
+            name=str(mask(meta.get("name") or "")),
+            command=tuple(mask(meta.get("command") or ())),
+            host=str(meta.get("host") or ""),
+            started=float(meta.get("started") or time.time()),
+            folder=str(order["cwd"]),
+            meanings=meanings(),
+            where=str(order["where"]),
+            mark=str(order["mark"]),
+            listener=int(order["listener"]),
+            processes=here("process_look", "recorder"),
+        )
+        self._exporter: Exporter = tool(self._name).Exporter(run, self.tell)
+
+    def tell(self, text: str) -> None:
+        """Each thing once."""
+        if text not in self._said:
+            self._said.add(text)
+            tell_on_stderr(f"export to {self._name}: {text}")
+
+    def look(self) -> bool:
+        """Hand on the present numbers, and what is told of the run; tells whether there were any numbers."""
+        table = examined(recent(self._folder))
+        moment = moment_of(table)
+        self._exporter.numbers(moment)
+        alarm = str(mask(alarm_of(table)))
+        if alarm and alarm != self._alarm:
+            self._exporter.news(News("alarm", moment.t, alarm))
+        self._alarm = alarm
+        return len(moment.values) > 1
+
+    def finish(self) -> None:
+        """The last numbers, the ending and every finding."""
+        self.guarded(self.look)
+        self.guarded(self._verdict)
+        self.guarded(self._exporter.close)
+
+    def _verdict(self) -> None:
+        for item in news_of(self._folder):
+            self._exporter.news(item)
+
+    def guarded(self, act: Any) -> Any:
+        """What fails is told once for each kind of failure, and tried again the next time."""
+        try:
+            return act()
+        except Exception as error:
+            if not self._folder.exists():
+                return None  # the command could not be started: there is nothing to hand on, and nothing to say
+            words = str(error).strip().splitlines() or [""]
+            self.tell(f"{type(error).__name__}: {words[0][:200]}")
+        return None
+
+
+def moment_of(table: Examined) -> Moment:
+    """The last reading of each curve, with its time, its step and the processes that were there."""
+    values = gauges_in(table)
+    samples = table.lines("sample")
+    last = samples[-1] if samples else {}
+    pids = {
+        int(one["pid"]) for line in samples for one in (line.get("processes") or {}).get("list") or () if "pid" in one
+    }
+    step = int(values["step"]) if "step" in values else None
+    return Moment(float(last.get("t") or time.time()), step, values, sorted(pids))
+
+
+def news_of(folder: Path) -> Iterator[News]:
+    """How a run ended and why, in the verdict's own words."""
+    from holter.diagnosis.doctor import verdict
+
+    record = open_record(folder)
+    found = verdict(record)
+    ended = found.run.get("ended") or time.time()
+    ending = {"kind": found.ending.kind, "exit_code": found.ending.exit_code, "signal": found.ending.signal}
+    yield News("ending", ended, mask(found.ending.claim), {**ending, "healthy": found.healthy})
+    for number, finding in enumerate(found.findings, 1):
+        facts: dict[str, Any] = {"cause": finding.cause, "grade": finding.grade, "number": number}
+        if finding.culprit is not None:
+            facts |= mask(vars(finding.culprit))
+        if finding.cures:
+            facts["cure"] = mask(finding.cures[0].title)
+        yield News("finding", ended, mask(finding.claim), facts)
+
+
+def main() -> None:
+    """The order is a line of JSON on stdin; another line, or the end of it, is the end of the run."""
+    heard = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - select looks at it, so nothing may be read ahead
+    order = json.loads(heard.readline())
+    os.chdir(order["cwd"])
+    _last_in_line()
+    try:
+        export = Export(order)
+    except NotInstalled as error:
+        tell_on_stderr(f"export to {order['name']}: {error}")
+        return
+    except Exception as error:
+        if Path(order["folder"]).exists():  # a command that could not be started leaves no record
+            tell_on_stderr(f"export to {order['name']}: {type(error).__name__}: {error}")
+        return
+    wait = _SOON
+    while not select.select([heard], [], [], wait)[0]:
+        wait = _EACH if export.guarded(export.look) else _SOON
+    export.finish()
+
+
+def _last_in_line() -> None:
+    """The training goes first: for the processors, and for memory when there is too little for both."""
+    try:
+        os.nice(5)
+        Path("/proc/self/oom_score_adj").write_text("500")
+    except OSError:
+        pass
+
+
+if __name__ == "__main__":
+    main()
