@@ -5,13 +5,15 @@
 
 Each model is planned under a cap and then really trained at 30, 60 and 90 % of the largest batch that was found; the
 planner itself only ever ran steps that take a tenth of the cap. MemTracker, of PyTorch, foretells the same sizes on
-fake tensors; Accelerate and Lightning look for the largest batch by trying.
+fake tensors, and torch-preflight does where it is installed; Accelerate and Lightning look for the largest batch by
+trying.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 import json
 import os
 import subprocess
@@ -24,6 +26,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import plan_models
+import plan_preflight
 
 from holter.planner.measured_torch import measure
 from holter.planner.plan_torch import Planner, base_of
@@ -108,6 +111,15 @@ def tracker(case: plan_models.Case, kind: str, rows: int, scale: float) -> tuple
     return total, time.perf_counter() - began
 
 
+def preflight(case: plan_models.Case, rows: int, scale: float) -> int | None:
+    """The same by torch-preflight, where it is installed; it can't say it of every model."""
+    if importlib.util.find_spec("torch_preflight") is None:
+        return None
+    recipe = recipe_of(case, 4, scale)
+    optimizer = optimizer_for(torch, recipe.optimizer, recipe.model.parameters())
+    return plan_preflight.foretold(recipe.model, recipe.batch[0], optimizer, rows, case.precision, case.checkpointing)
+
+
 def train(case: plan_models.Case, kind: str, rows: int, scale: float, steps: int = 3) -> int:
     """Really train a few steps; the peak. On a CPU of the whole process, so it must be a fresh one."""
     recipe = recipe_of(case, rows, scale)
@@ -174,6 +186,11 @@ def one_case(case: plan_models.Case, kind: str, cap: int, scale: float) -> dict[
         theirs, took = [None] * len(SHARES), [0.0]
         found.setdefault("errors", []).append(f"tracker: {type(error).__name__} {error}"[-300:])
     found.update(true=true, tracker=theirs, tracker_seconds=took)
+    try:
+        guesses = [preflight(case, size, scale) for size in found["sizes"]]
+        found["preflight"] = [guess and guess + (found["base"] if kind == "cpu" else 0) for guess in guesses]
+    except Exception as error:
+        found.setdefault("errors", []).append(f"torch-preflight: {type(error).__name__} {error}"[:300])
     if kind == "cpu":
         mapped = {"MALLOC_MMAP_THRESHOLD_": "65536"}
         found["true_without_holes"] = aside("--part", "train", "--rows", str(found["sizes"][-1]), *words, **mapped)
@@ -344,7 +361,14 @@ def show(found: list[dict[str, Any]]) -> None:
     plain = [
         one["without_holes"]["likely"] / one["true_without_holes"] - 1 for one in found if one.get("true_without_holes")
     ]
-    for name, values in (("without holes", plain), ("likely", ours), ("at most", high), ("MemTracker", theirs)):
+    guessed = [
+        guess / true - 1
+        for one in found
+        for guess, true in zip(one.get("preflight", ()), one["true"], strict=False)
+        if guess and true
+    ]
+    ways = {"without holes": plain, "likely": ours, "at most": high, "MemTracker": theirs, "torch-preflight": guessed}
+    for name, values in ways.items():
         if values:
             under = sum(1 for value in values if value < -0.02)
             mean = sum(abs(value) for value in values) / len(values)
