@@ -63,6 +63,7 @@ def test_losses_with_their_graph_are_named_with_line_and_cure():
         ("seen.append((loss, model(batch)))", "seen.append((loss.item(), model(batch).detach()))"),
         ('seen.append({"step": step, "loss": total_loss})', 'seen.append({"step": step, "loss": total_loss.item()})'),
         ("seen.append([epoch, self.last_output])", "seen.append([epoch, self.last_output.detach()])"),
+        ("seen.append((router, without, valLoss))", "seen.append((router, without, valLoss.item()))"),
     ],
 )
 def test_tuples_with_a_graph_in_them_are_cut_part_by_part(line, better):

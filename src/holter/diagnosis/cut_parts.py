@@ -7,8 +7,12 @@ import re
 
 from holter.syntax import parse
 
-_NUMBER = re.compile(r"loss|error|\bmse\b|\bnll\b|perplexity|accuracy|\bacc\b", re.IGNORECASE)
-_TENSOR = re.compile(r"out|logit|pred|hidden|state|embed|feature|activation|score|prob|latent|\b[hyz]\b", re.IGNORECASE)
+_WORDS = re.compile(r"[A-Z]?[a-z]+")
+_NUMBERS = frozenset("loss losses mse mae nll error perplexity accuracy acc".split())
+_TENSORS = frozenset(
+    "out outs output outputs logit logits pred preds prediction predictions hidden state states embedding embeddings "
+    "feature features activation activations score scores prob probs latent latents representation h y z".split()
+)
 
 
 def cut_parts(kept: str) -> str | None:
@@ -41,6 +45,11 @@ def _call_for(part: ast.expr) -> str:
         name = part.func.attr if isinstance(part.func, ast.Attribute) else getattr(part.func, "id", "")
         if name in ("item", "detach", "float", "int", "len", "str", "cpu", "numpy", "tolist"):
             return ""
-        return ".item()" if _NUMBER.search(name) else ".detach()" if "model" in name or "net" in name else ""
-    name = part.attr if isinstance(part, ast.Attribute) else part.id if isinstance(part, ast.Name) else ""
-    return ".item()" if _NUMBER.search(name) else ".detach()" if _TENSOR.search(name) else ""
+        said = _said(name)
+        return ".item()" if said & _NUMBERS else ".detach()" if said & {"model", "net", "network", "forward"} else ""
+    said = _said(part.attr if isinstance(part, ast.Attribute) else part.id if isinstance(part, ast.Name) else "")
+    return ".item()" if said & _NUMBERS else ".detach()" if said & _TENSORS else ""
+
+
+def _said(name: str) -> set[str]:
+    return {word.lower() for word in _WORDS.findall(name)}
