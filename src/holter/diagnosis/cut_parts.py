@@ -8,10 +8,39 @@ import re
 from holter.syntax import parse
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+")
-_NUMBERS = frozenset("loss losses mse mae nll error perplexity accuracy acc".split())
+_NUMBERS = frozenset(["loss", "losses", "mse", "mae", "nll", "error", "perplexity", "accuracy", "acc"])
 _TENSORS = frozenset(
-    "out outs output outputs logit logits pred preds prediction predictions hidden state states embedding embeddings "
-    "feature features activation activations score scores prob probs latent latents representation h y z".split()
+    [
+        "out",
+        "outs",
+        "output",
+        "outputs",
+        "logit",
+        "logits",
+        "pred",
+        "preds",
+        "prediction",
+        "predictions",
+        "hidden",
+        "state",
+        "states",
+        "embedding",
+        "embeddings",
+        "feature",
+        "features",
+        "activation",
+        "activations",
+        "score",
+        "scores",
+        "prob",
+        "probs",
+        "latent",
+        "latents",
+        "representation",
+        "h",
+        "y",
+        "z",
+    ]
 )
 
 
