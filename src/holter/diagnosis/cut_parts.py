@@ -8,40 +8,11 @@ import re
 from holter.syntax import parse
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+")
-_NUMBERS = frozenset(["loss", "losses", "mse", "mae", "nll", "error", "perplexity", "accuracy", "acc"])
-_TENSORS = frozenset(
-    [
-        "out",
-        "outs",
-        "output",
-        "outputs",
-        "logit",
-        "logits",
-        "pred",
-        "preds",
-        "prediction",
-        "predictions",
-        "hidden",
-        "state",
-        "states",
-        "embedding",
-        "embeddings",
-        "feature",
-        "features",
-        "activation",
-        "activations",
-        "score",
-        "scores",
-        "prob",
-        "probs",
-        "latent",
-        "latents",
-        "representation",
-        "h",
-        "y",
-        "z",
-    ]
+_NUMBERS = re.compile(r"loss(?:es)?|mse|mae|nll|error|perplexity|acc(?:uracy)?")
+_TENSORS = re.compile(
+    r"out(?:put)?s?|logits?|pred(?:iction)?s?|hidden|states?|embeddings?|features?|activations?|scores?|probs?|latents?|[hyz]"
 )
+_MODELS = re.compile(r"model|net|network|forward")
 
 
 def cut_parts(kept: str) -> str | None:
@@ -74,11 +45,10 @@ def _call_for(part: ast.expr) -> str:
         name = part.func.attr if isinstance(part.func, ast.Attribute) else getattr(part.func, "id", "")
         if name in ("item", "detach", "float", "int", "len", "str", "cpu", "numpy", "tolist"):
             return ""
-        said = _said(name)
-        return ".item()" if said & _NUMBERS else ".detach()" if said & {"model", "net", "network", "forward"} else ""
-    said = _said(part.attr if isinstance(part, ast.Attribute) else part.id if isinstance(part, ast.Name) else "")
-    return ".item()" if said & _NUMBERS else ".detach()" if said & _TENSORS else ""
+        return ".item()" if _says(name, _NUMBERS) else ".detach()" if _says(name, _MODELS) else ""
+    name = part.attr if isinstance(part, ast.Attribute) else part.id if isinstance(part, ast.Name) else ""
+    return ".item()" if _says(name, _NUMBERS) else ".detach()" if _says(name, _TENSORS) else ""
 
 
-def _said(name: str) -> set[str]:
-    return {word.lower() for word in _WORDS.findall(name)}
+def _says(name: str, words: re.Pattern[str]) -> bool:
+    return any(words.fullmatch(word.lower()) for word in _WORDS.findall(name))
