@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.views.conftest import keep
@@ -50,8 +51,12 @@ def test_a_run_that_is_on_is_told_to_whoever_has_the_token(holter, serve, wait_f
     wait_for(lambda: holter.timeline("steps") if holter.record().exists() else None, "the first steps")
     served = serve(holter.home)
     bearer = {"Authorization": f"Bearer {served.token}", "Cookie": ""}
-    wait_for(lambda: b"holter_run_memory_bytes{" in served.ask("/metrics", **bearer)[2], "two readings of memory")
-    status, headers, body = served.ask("/metrics", **bearer)
+
+    def answer() -> tuple[int, Any, bytes] | None:
+        found = served.ask("/metrics", **bearer)
+        return found if b"holter_run_memory_bytes{" in found[2] else None
+
+    status, headers, body = wait_for(answer, "two readings of memory")
     refused = [
         served.ask("/metrics", Cookie="")[0],
         served.ask("/metrics", Cookie="", Authorization="Bearer x")[0],
