@@ -430,6 +430,19 @@ def test_a_full_pipe_whose_reader_waits_for_its_writer():
     assert "communicate()" in told.cures[0].title
 
 
+def test_a_child_whose_output_nobody_reads_before_it_has_ended():
+    """The name on the line is that of a process, and no lock is looked for in it."""
+    circle = [{"pid": 10, "syscall": "wait4", "path": ""}, {"pid": 31, "syscall": "write", "path": "pipe:[2]"}]
+    record = stalled([USER, MODULE], code="p.wait()", syscall="wait4", circle=circle)
+    record.sources["/home/u/train.py"] = ["import subprocess"] * 40 + ["p.wait()"]
+
+    told = verdict(stopped(record)).findings[0]
+
+    assert "which in turn waits in write() for it: none of them can go on" in told.claim
+    assert "sets" not in told.claim
+    assert "communicate()" in told.cures[0].title
+
+
 def test_a_pool_that_lost_a_worker():
     """The task went with the worker that died."""
     pool = LIB + "multiprocessing/pool.py"

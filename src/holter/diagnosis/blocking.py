@@ -8,7 +8,7 @@ from typing import Any
 from holter.diagnosis.evidence import last_processes
 from holter.diagnosis.examined import once
 from holter.diagnosis.exits import exit_of
-from holter.diagnosis.fields import flag, moment, number, text, whole
+from holter.diagnosis.fields import flag, moment, number, rows, text, whole
 from holter.diagnosis.frames import Frame
 from holter.diagnosis.lock_holder import holder_of
 from holter.diagnosis.paging import paged_during
@@ -69,14 +69,16 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
         # The rank that was seen first to stand still may be the one that the others wait for.
         mine, inside, line = waiting, waiting.inside, next(iter(waiting.user_frames), line)
     wait = kind_of_wait(record, stall, inside, line.code if line is not None else "", stacks)
-    words, others = wait.words, _other_waits(mine) if wait.detail == "deadlock" else ()
+    # Where the kernel has said who waits for whom, no lock is to be looked for.
+    locked = wait.detail == "deadlock" and not rows(stall, "circle")
+    words, others = wait.words, _other_waits(mine) if locked else ()
     if others and wait.grade == "hypothesis" and in_framework(inside):
         # `fit` draws its data in another thread: what stands in the user's generator there is what it waits for.
         at = others[0][1]
         fed = f"waits for its data, while the thread that makes them stands at {at.short}{_code(at)}"
         worker = Stack(mine.pid if mine else None, "worker", (at,))
         wait, words, others = Wait("worker", "supported", fed, "", worker), fed, ()
-    holder = holder_of(record, mine.pid if mine else None, line) if wait.detail == "deadlock" else None
+    holder = holder_of(record, mine.pid if mine else None, line) if locked else None
     if wait.detail == "collective":
         words += disagreement(ranks)
     elif holder is not None:

@@ -141,6 +141,8 @@ class Stalls:
         together = circle(suspicion.pid, self._parents)
         if waits_for_a_person(threads, waiting(suspicion.pid)):
             self.watch.not_a_hang(suspicion.pid, now, float("inf"))
+        elif together and self._parents.get(suspicion.pid) in {one["pid"] for one in together} & set(self.guests.armed):
+            self.watch.told(suspicion.pid)  # by its parent, which stands in the same circle, at the line that matters
         elif together:
             self._confirmed(suspicion, threads, now, together)
         elif suspicion.early and not stands_at_a_lock(threads, suspicion.cpu):
