@@ -13,8 +13,9 @@ if sys.platform != "linux":
 
 from holter.errors import NoData
 from holter.probes import disk_linux
-from holter.probes.disk_linux import Disk, mount_of, opened_for_writing, parse_mountinfo
+from holter.probes.disk_linux import Disk, mount_of, parse_mountinfo
 from holter.probes.probe import Tree
+from holter.probes.procfs_linux import opened_for_writing
 
 MOUNTINFO = b"""21 1 8:1 / / rw - ext4 /dev/sda1 rw
 22 21 0:5 / /proc rw - proc proc rw

@@ -36,6 +36,14 @@ class Measured:
 
 Job = tuple[Recipe, int]
 
+# What a measured step may take of the room, and how many seconds it may last.
+SMALL, LONG = 0.10, 1.5
+
+
+def device_of(torch: Any, kind: str) -> Any:
+    """The device that a plan of this kind is measured on."""
+    return torch.device(kind, 0) if kind == "cuda" else torch.device(kind)
+
 
 def measure(torch: Any, jobs: Sequence[Job], device: Any, steps: int = 3, patience: float = 120.0) -> list[Measured]:
     """Run the steps; a size that can't be run has its error instead of figures."""

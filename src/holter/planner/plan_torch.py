@@ -12,16 +12,13 @@ from .blocks_torch import blocks_of
 from .drawing_torch import Drawing
 from .fit import CPU, CUDA, Correction, Interval, Point, corrected
 from .largest import largest
-from .measured_torch import Measured, first_error, good, measure
+from .measured_torch import LONG, SMALL, Measured, device_of, first_error, good, measure
 from .process_memory import of_files, resident
 from .room import room_for
 from .settings import Setting, buys_most, rank, settings_for
 from .step_torch import Recipe, optimizer_for
 from .timeline import PARTS
 from .unseen_cuda import CONTEXT, FIXED, FIXED_HOPPER
-
-_SMALL = 0.10  # of the room: what a measured step may take
-_LONG = 1.5  # seconds: what it may last
 
 
 class Planner:
@@ -59,7 +56,7 @@ class Planner:
     def sizes(self) -> list[int]:
         """Small sizes: together with the largest they show what grows with the batch and what does not."""
         least = self.drawing.summit(1).total
-        room = (self.memory - least - self._blind_offset()) * _SMALL
+        room = (self.memory - least - self._blind_offset()) * SMALL
         most = max(4, self.recipe.rows)
         reach = largest(lambda rows: rows <= most and self.drawing.summit(rows).total - least <= room, 8) or 1
         return sorted({reach, max(1, reach // 2), max(1, reach // 4)})
@@ -71,11 +68,11 @@ class Planner:
                 why = "Metal keeps no peak" if self.kind == "mps" else f"there is no {self.kind} device here"
                 self.notes.append(f"{why}: nothing was measured, the interval is wide")
             return corrected([], kind, self._blind_offset())
-        device = self.torch.device(self.kind, 0) if self.kind == "cuda" else self.torch.device(self.kind)
+        device = device_of(self.torch, self.kind)
         sizes = self.sizes()
         for size in sizes:
             last = self.measured[-1] if self.measured else None
-            if last is not None and last.seconds * size / last.rows > _LONG:
+            if last is not None and last.seconds * size / last.rows > LONG:
                 break
             self.measured += measure(self.torch, [(self.recipe, size)], device)
             if self.measured[-1].error:
@@ -194,7 +191,7 @@ class Planner:
         drawing.at(4)
         if plain is None:
             return drawing, self.correction, None
-        device = self.torch.device(self.kind, 0) if self.kind == "cuda" else self.torch.device(self.kind)
+        device = device_of(self.torch, self.kind)
         sizes = sorted({max(1, plain.rows // 4), plain.rows})
         found = good(measure(self.torch, [(recipe, size) for size in sizes], device))
         if not found:

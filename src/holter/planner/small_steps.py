@@ -7,13 +7,11 @@ from typing import Any
 
 from .fit import Interval, Kind, corrected
 from .largest import largest
-from .measured_torch import Measured, first_error, good, measure
+from .measured_torch import LONG, SMALL, Measured, device_of, first_error, good, measure
 from .room import room_for
 from .step_torch import Recipe
 from .unseen_cuda import CONTEXT
 
-# A measured step takes no more than this share of the room, and lasts no longer than this many seconds.
-_SMALL, _LONG = 0.10, 1.5
 _STEPS = Kind(calibrated=0.06, blind=0.3, most=0.1)
 
 
@@ -23,7 +21,7 @@ class Stepped:
     def __init__(self, torch: Any, recipe: Recipe, kind: str, memory: int | None, base: int, why: str) -> None:
         self.rows = recipe.rows
         self.memory, self.memory_from = (memory, "as asked") if memory else room_for(torch, kind)
-        device = torch.device(kind, 0) if kind == "cuda" else torch.device(kind)
+        device = device_of(torch, kind)
         found = measure(torch, [(recipe, size) for size in sorted({min(recipe.rows, n) for n in (2, 4, 8)})], device)
         while good(found) and self._may_double(found, base):
             found += measure(torch, [(recipe, 2 * found[-1].rows)], device)
@@ -41,8 +39,8 @@ class Stepped:
             return False
         last, before = found[-1], found[-2]
         more = last.peak - before.peak if last.rows > before.rows else 0
-        room = (self.memory - max(last.began, base)) * _SMALL
-        return 2 * last.seconds < _LONG and last.peak + 2 * max(0, more) - max(last.began, base) < room
+        room = (self.memory - max(last.began, base)) * SMALL
+        return 2 * last.seconds < LONG and last.peak + 2 * max(0, more) - max(last.began, base) < room
 
     def peak(self, rows: int) -> Interval:
         return self.fit.at(rows, 0)

@@ -7,10 +7,11 @@ they wait for, is in such a wait, none will ever end. One thread that may go on 
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from holter.probes.procfs_linux import text
+from holter.probes.procfs_linux import open_paths, opened_for_writing, pids_in, read_short
 from holter.probes.stuck_linux import waiting_in
 
 _WRITES, _READS, _CHILDREN = ("write", "writev"), ("read", "readv"), ("wait4", "waitid")
@@ -18,13 +19,15 @@ _WRITES, _READS, _CHILDREN = ("write", "writev"), ("read", "readv"), ("wait4", "
 _PASSIVE = ("futex", "futex_waitv")
 _MOST = 64  # processes
 
+Ends = dict[str, list[tuple[int, bool]]]
+
 
 def circle_of(pid: int, parents: dict[int, int], proc: str = "/proc") -> list[dict[str, Any]]:
     """Who waits for what in the circle that this process is in, itself first; empty where there is none to be sure of.
 
     `parents` are those of the run's tree. Who else holds a pipe's end, outside of it, may well go on.
     """
-    ends = _ends(proc)
+    ends = cache(lambda: _ends(proc))  # looked up only once someone is found at a pipe
     met: dict[int, dict[str, Any]] = {}
     ahead = [pid]
     while ahead:
@@ -39,7 +42,7 @@ def circle_of(pid: int, parents: dict[int, int], proc: str = "/proc") -> list[di
     return [met[pid], *[wait for one, wait in met.items() if one != pid]]
 
 
-def _wait(pid: int, ends: dict[str, list[tuple[int, bool]]], parents: dict[int, int], proc: str) -> Any:
+def _wait(pid: int, ends: Callable[[], Ends], parents: dict[int, int], proc: str) -> Any:
     """The one wait of a process, and whom it waits for; None for one that may go on by itself."""
     threads = waiting_in(pid, proc).get("threads", [])
     blocked = [thread for thread in threads if thread.get("syscall") not in _PASSIVE]
@@ -50,27 +53,21 @@ def _wait(pid: int, ends: dict[str, list[tuple[int, bool]]], parents: dict[int, 
     if call in _CHILDREN:
         others = [child for child, above in parents.items() if above == pid]
     elif path.startswith("pipe:") and call in (*_WRITES, *_READS):
-        others = sorted({who for who, may_read in ends.get(path, ()) if who != pid and may_read == (call in _WRITES)})
+        others = sorted({who for who, may_read in ends().get(path, ()) if who != pid and may_read == (call in _WRITES)})
     else:
         return None
     return {"pid": pid, "syscall": call, "path": path, "waits_for": others} if others else None
 
 
-def _ends(proc: str) -> dict[str, list[tuple[int, bool]]]:
+def _ends(proc: str) -> Ends:
     """Every pipe that may be seen: who holds it, and whether for reading."""
-    found: dict[str, list[tuple[int, bool]]] = {}
-    for pid in [int(name) for name in os.listdir(proc) if name.isdecimal()]:
-        try:
-            descriptors = os.listdir(f"{proc}/{pid}/fd")
-        except OSError:
-            continue
-        for descriptor in descriptors:
-            try:
-                path = os.readlink(f"{proc}/{pid}/fd/{descriptor}")
-                if path.startswith("pipe:"):
-                    with open(f"{proc}/{pid}/fdinfo/{descriptor}", "rb") as info:
-                        flags = next(line for line in text(info.read()).splitlines() if line.startswith("flags:"))
-                    found.setdefault(path, []).append((pid, int(flags.split()[1], 8) & os.O_ACCMODE == os.O_RDONLY))
-            except (OSError, ValueError, StopIteration):
-                continue
+    found: Ends = {}
+    for pid in pids_in(proc):
+        for number, path in open_paths(pid, proc):
+            if path.startswith("pipe:"):
+                try:
+                    info = read_short(f"{proc}/{pid}/fdinfo/{number}")
+                    found.setdefault(path, []).append((pid, opened_for_writing(info) is None))
+                except (OSError, ValueError):
+                    continue
     return found

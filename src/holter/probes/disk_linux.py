@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from holter.errors import NoData
 from holter.probes.aside import Aside, Late
 from holter.probes.probe import Reading, Tree
-from holter.probes.procfs_linux import read_short, read_whole, table, text
+from holter.probes.procfs_linux import names_a_file, open_paths, opened_for_writing, read_short, read_whole, table, text
 
 SEARCH_BUDGET = 0.002  # seconds of looking through descriptors per reading
 PATIENCE = 0.1  # seconds for a file system that lies behind a network
@@ -56,19 +56,6 @@ def mount_of(path: str, mounts: Sequence[Mounted]) -> Mounted | None:
         if under and (best is None or len(mount.point) >= len(best.point)):
             best = mount
     return best
-
-
-def opened_for_writing(fdinfo: bytes) -> int | None:
-    """The mount of a descriptor that can be written to, or None when it is only read from."""
-    flags = mount = None
-    for line in fdinfo.split(b"\n"):
-        if line.startswith(b"flags:"):
-            flags = int(line[6:], 8)
-        elif line.startswith(b"mnt_id:"):
-            mount = int(line[7:])
-    if flags is None or mount is None or flags & os.O_ACCMODE not in (os.O_WRONLY, os.O_RDWR):
-        return None
-    return mount
 
 
 _OFTEN_AT_FIRST = 60
@@ -215,17 +202,11 @@ class Disk:
 
     def _search_all(self, pids: list[int], mounts: dict[int, Mounted]) -> Iterator[None]:
         for pid in pids:
-            try:
-                numbers = os.listdir(f"{self._proc}/{pid}/fd")
-            except OSError:
-                continue
-            for number in numbers:
+            for number, path in open_paths(pid, self._proc):
                 yield
+                if not names_a_file(path):  # a deleted one still takes its space
+                    continue
                 try:
-                    path = os.readlink(f"{self._proc}/{pid}/fd/{number}")
-                    # Sockets and pipes have no path; a deleted file still takes its space.
-                    if not path.startswith("/") or path.startswith(("/dev/", "/proc/", "/memfd:")):
-                        continue
                     fdinfo = read_short(f"{self._proc}/{pid}/fdinfo/{number}")
                     mount = mounts.get(opened_for_writing(fdinfo) or -1)
                 except (OSError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -86,6 +87,37 @@ def stat_of(pid: int, proc: str) -> Stat | None:
 def pids_in(proc: str) -> list[int]:
     """Every process that this /proc shows."""
     return [int(name) for name in os.listdir(proc) if name.isdecimal()]
+
+
+def open_paths(pid: int, proc: str = "/proc") -> Iterator[tuple[str, str]]:
+    """Every descriptor of a process, and what it is open on; none where the process is gone or another user's."""
+    try:
+        numbers = os.listdir(f"{proc}/{pid}/fd")
+    except OSError:
+        return
+    for number in numbers:
+        try:
+            yield number, os.readlink(f"{proc}/{pid}/fd/{number}")
+        except OSError:
+            continue
+
+
+def names_a_file(path: str) -> bool:
+    """Sockets and pipes have no path, and devices no file behind it."""
+    return path.startswith("/") and not path.startswith(("/dev/", "/proc/", "/memfd:"))
+
+
+def opened_for_writing(fdinfo: bytes) -> int | None:
+    """The mount of a descriptor that can be written to, or None when it is only read from."""
+    flags = mount = None
+    for line in fdinfo.split(b"\n"):
+        if line.startswith(b"flags:"):
+            flags = int(line[6:], 8)
+        elif line.startswith(b"mnt_id:"):
+            mount = int(line[7:])
+    if flags is None or mount is None or flags & os.O_ACCMODE not in (os.O_WRONLY, os.O_RDWR):
+        return None
+    return mount
 
 
 def table(raw: bytes) -> dict[str, int]:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from holter.probes.procfs_linux import names_a_file, open_paths
 
 
 def open_files(pid: int) -> list[str]:
     """Paths of the files that are open now; none where the process is gone or another user's."""
-    found = []
-    try:
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                path = os.readlink(f"/proc/{pid}/fd/{name}")
-            except OSError:
-                continue
-            if path.startswith("/") and not path.startswith(("/dev/", "/proc/", "/memfd:")):
-                found.append(path)
-    except OSError:
-        pass
-    return found
+    return [path for _, path in open_paths(pid) if names_a_file(path)]
 
 
 def environ_of(pid: int) -> dict[str, str]:

@@ -18,8 +18,7 @@ from holter.recorder.sampler import nearest_limit
 _BELOW = 0.03  # of the limit
 _AT_LEAST = 32 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_LOOKS = 3
-_LONG = 40
+_LOOKS, _LONG = 3, 40  # the last few readings, and many
 
 
 class SoftWall:

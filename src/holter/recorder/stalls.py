@@ -141,7 +141,7 @@ class Stalls:
         together = circle(suspicion.pid, self._parents)
         if waits_for_a_person(threads, waiting(suspicion.pid)):
             self.watch.not_a_hang(suspicion.pid, now, float("inf"))
-        elif together and self._parents.get(suspicion.pid) in {one["pid"] for one in together} & set(self.guests.armed):
+        elif together and self._parents.get(suspicion.pid) in {one["pid"] for one in together} & self.guests.armed:
             self.watch.told(suspicion.pid)  # by its parent, which stands in the same circle, at the line that matters
         elif together:
             self._confirmed(suspicion, threads, now, together)

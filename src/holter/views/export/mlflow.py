@@ -9,6 +9,7 @@ is held open.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
@@ -43,13 +44,8 @@ class Exporter:
     """Writes through MLflow's own client, once there is a store with a run of this command in it."""
 
     def __init__(self, run: Run, tell: Callable[[str], None]) -> None:
-        try:
-            import importlib.util
-
-            if importlib.util.find_spec("mlflow") is None:
-                raise ImportError
-        except ImportError:
-            raise NotInstalled("MLflow is not installed beside Holter", "pip install mlflow-skinny") from None
+        if importlib.util.find_spec("mlflow") is None:
+            raise NotInstalled("MLflow is not installed beside Holter", "pip install mlflow-skinny")
         logging.getLogger("mlflow").setLevel(logging.ERROR)
         self._run, self._tell = run, tell
         self._client: Any = None
