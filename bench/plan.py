@@ -224,9 +224,9 @@ def true_largest(case: plan_models.Case, guess: int, scale: float, cap: int) -> 
         if not low:
             return 0
     else:
-        low, high = guess, int(guess * 1.12) + 1
-        if fits(high):
-            return high
+        low, high = guess, int(guess * 1.06) + 1
+        while high < 4 * guess and fits(high):
+            low, high = high, int(high * 1.2) + 1
     while high - low > max(1, guess // 150):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

@@ -521,6 +521,25 @@ def test_the_size_that_fits_is_remembered() -> None:
     assert len(guest.told("intervention")) == 1
 
 
+def test_an_odd_batch_does_not_make_the_parts_of_others_smaller() -> None:
+    """A batch that is one sample too large runs in halves, and those that fit are run at once as before."""
+    guest, attempts = Guest(), []
+    tight = Tight(mlp().eval())
+    tight.model.register_forward_pre_hook(lambda _module, args: attempts.append(args[0].shape[0]))
+    split = Split(guest, torch, lambda: False)
+    split.watch([tight])
+    care = split._care(tight)
+    care.wants_cut = lambda _args, _kwargs: True
+    x, y = rows()
+    classify(tight, (x, y)).backward()
+    (found,) = care.sizes.values()
+    for size in (found.rows + 1, found.rows):
+        attempts.clear()
+        classify(tight, (x[:size], y[:size])).backward()
+
+    assert attempts == [found.rows]
+
+
 def test_nothing_of_a_step_outlives_it() -> None:
     """Inputs and graphs go when the user's loss goes."""
     guest = Guest()

@@ -80,6 +80,23 @@ def test_the_loss_and_its_gradient_are_the_same(reflex: Guest, kind: str) -> Non
     assert [told["act"] for told in reflex.told("intervention")] == ["split-loss"]
 
 
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64"])
+def test_the_gradient_is_as_good_in_every_precision(reflex: Guest, kind: str) -> None:
+    """Half precision has no room for what is divided by many samples before the scale of the loss comes."""
+    torch.manual_seed(0)
+    dtype, target = getattr(torch, kind), labels()
+    whole = torch.randn(ROWS, CLASSES, dtype=torch.float64).to(dtype).requires_grad_()
+    parts = whole.detach().clone().requires_grad_()
+    scale = 2.0**10
+    (scale * F.cross_entropy.__wrapped__(whole.double(), target)).backward()
+    (scale * F.cross_entropy(parts, target)).backward()
+
+    wanted = whole.grad.double()
+    there = wanted != 0
+    off = ((parts.grad.double() - wanted).abs()[there] / wanted.abs()[there]).median()
+    assert off < {"float16": 2e-3, "bfloat16": 2e-2, "float64": 1e-12}[kind]
+
+
 def test_pictures_with_a_class_for_each_pixel(reflex: Guest) -> None:
     """The samples lie along the first axis, the classes along the second."""
     torch.manual_seed(0)

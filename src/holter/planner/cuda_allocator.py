@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from .timeline import ALLOCATE, MARK, MOMENT, RELEASE, Timeline
+from .timeline import ALLOCATE, MARK, MOMENT, RELEASE, Program, Timeline, is_spare
 
 QUANTUM = 512
 _SMALL = 1 << 20
@@ -114,7 +114,23 @@ class Allocator:
         return block.before is None and block.after is None
 
 
-def reserved(timeline: Timeline, limit: int | None = None, steps: int = 3) -> int | None:
+def _run(allocator: Allocator, program: Program) -> bool:
+    """Take and give back what an operation does; False where it did not fit."""
+    held: dict[int, int] = {}
+    for number, size in program:
+        if not size:
+            allocator.give(held.pop(number))
+            continue
+        taken = allocator.take(size)
+        if taken is None:
+            for one in held.values():
+                allocator.give(one)
+            return False
+        held[number] = taken
+    return True
+
+
+def reserved(timeline: Timeline, limit: int | None = None, steps: int = 3, roomy: bool = False) -> int | None:
     """The most that the allocator takes from a program's first step on; None when it runs out.
 
     The optimizer makes its state at the end of the first step, in the holes that the step has left, and there it stays.
@@ -140,11 +156,10 @@ def reserved(timeline: Timeline, limit: int | None = None, steps: int = 3) -> in
                     return None
             elif what == RELEASE and number in where:
                 allocator.give(where.pop(number))
-            elif what == MOMENT:
-                taken = allocator.take(size)
-                if taken is None:
+            elif what == MOMENT and size:
+                program = timeline.programs.get(number, ((0, size), (0, 0)))
+                if not _run(allocator, program) and (roomy or not is_spare(timeline.calls[number])):
                     return None
-                allocator.give(taken)
             elif what == MARK and turn == 0 and timeline.marks[number] == "optimizer":
                 fits = all(take(*one) for one in late.items())
                 if not fits:

@@ -8,8 +8,9 @@ from .aside import Lost, aside, can_fork
 from .cuda_allocator import QUANTUM, reserved
 from .fake_torch import Fakes
 from .heap_replay import in_the_heap, stays, stretched_by
+from .kernels_cuda import Kernels, ask
 from .step_torch import Recipe
-from .timeline import Summit, Timeline, between, summit
+from .timeline import Summit, Timeline, between, summit, with_moments, without_spare_moments
 from .unseen_cpu import unseen as unseen_on_cpu
 from .unseen_cuda import unseen as unseen_on_cuda
 
@@ -32,9 +33,23 @@ class Drawing:
         self.lines = True  # every block is a line in the batch size
         self.pair: list[int] | None = None
         self.heights: dict[int, int] = {}
+        self.kernels: Kernels | None = None  # what operations were seen to take while they run
 
     def at(self, rows: int) -> Timeline:
-        """The step at a size."""
+        """The step at a size, with all that is known of it."""
+        found = self._drawn(rows)
+        kernels = self.kernels
+        if kernels is None:
+            return found
+        return with_moments(found, lambda call: kernels.at(call, rows), lambda call: kernels.program(call, rows))
+
+    def ask_kernels(self, torch: Any, rows: int, device: Any, room: int) -> None:
+        """Run the operations that take something for themselves at this size, each by itself."""
+        if self.kernels is not None and self.kernels.takers() and not self.kernels.is_known(rows):
+            calls = self.fakes.calls(rows, set(self.kernels.takers()))
+            self.kernels.learn(rows, ask(torch, calls, device, room))
+
+    def _drawn(self, rows: int) -> Timeline:
         if rows in self.traces:
             return self.traces[rows]
         if self.lines:
@@ -66,6 +81,12 @@ class Drawing:
     def summit(self, rows: int) -> Summit:
         return summit(self.at(rows), self.quantum)
 
+    def least(self, rows: int) -> int:
+        """The peak where kernels of a GPU that can do with less memory do so."""
+        if self.kind != "cuda":
+            return self.summit(rows).total
+        return summit(without_spare_moments(self.at(rows)), self.quantum).total
+
     def height(self, rows: int) -> int:
         """The peak as it would be counted: of tensors on a GPU, with the heap's holes on a CPU."""
         if self.kind != "cpu":
@@ -91,9 +112,13 @@ class Drawing:
         holes = max(0, self.height(rows) - self.summit(rows).total)
         return max(_MORE_OF_HOLES * holes, _MORE_OF_HEAP * in_the_heap(self.at(rows)))
 
-    def reserved(self, rows: int, limit: int | None = None) -> int | None:
-        """What the GPU's allocator takes; None where it runs out below the limit."""
-        return reserved(self.at(rows), limit)
+    def reserved(self, rows: int, limit: int | None = None, roomy: bool = False) -> int | None:
+        """What the GPU's allocator takes; None where it runs out below the limit (`roomy`: nothing takes less)."""
+        return reserved(self.at(rows), limit, roomy=roomy)
+
+    def may_do_with_less(self) -> bool:
+        """Tell whether some kernels of a GPU take memory that they can do without."""
+        return self.kind == "cuda" and self.least(_SECOND) < self.summit(_SECOND).total
 
     def stays(self) -> int:
         return stays(self.at(_FIRST))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from .blocks_torch import checkpointed
@@ -75,6 +75,15 @@ class Fakes:
             ledger = self.ledger(self.kind, self.unseen, heap)
             self._step(ledger, rows, first=False)
             found: Timeline = ledger.finish()
+            return found
+
+    def calls(self, rows: int, wanted: Collection[str]) -> dict[str, Any]:
+        """Some operations of a step of this many samples, with what they are called with: fake tensors."""
+        with self._quietly(), self.mode, checkpointed(self.torch, self.model, self.recipe.checkpointing):
+            ledger = self.ledger(self.kind, self.unseen, None, wanted)
+            self._step(ledger, rows, first=False)
+            ledger.finish()
+            found: dict[str, Any] = ledger.kept
             return found
 
     def _step(self, ledger: Any, rows: int, first: bool) -> None:

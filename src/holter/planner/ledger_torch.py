@@ -8,13 +8,21 @@ back is one (zero would divide), a selection keeps everything (the most that it 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from typing import Any
 
 from . import recurrent_cudnn
 from .timeline import ALLOCATE, MOMENT, RELEASE, Timeline, settle
 
 Unseen = Callable[[Any, Any, Any], int]
+
+
+def call_name(func: Any, phase: str, times: Counter[str]) -> str:
+    """An operation by its phase, its name and how often it has come there: so it is found again in another step."""
+    name = f"{phase} {func}"
+    times[name] += 1
+    return f"{name} {times[name]}"
 
 
 def ledger_class(torch: Any) -> Any:
@@ -25,7 +33,9 @@ def ledger_class(torch: Any) -> Any:
     aten = torch.ops.aten
 
     class Ledger(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
-        def __init__(self, kind: str, unseen: Unseen | None = None, heap: Any = None) -> None:
+        def __init__(
+            self, kind: str, unseen: Unseen | None = None, heap: Any = None, wanted: Collection[str] = ()
+        ) -> None:
             super().__init__()
             self.kind = kind  # the device's type; other memory is not ours to count
             self.unseen = unseen
@@ -33,6 +43,9 @@ def ledger_class(torch: Any) -> Any:
             self.timeline = Timeline()
             self.blocks: dict[int, int] = {}  # id of a storage that lives -> its number
             self.made = 0
+            self.times: Counter[str] = Counter()
+            self.wanted = wanted  # calls whose arguments are kept
+            self.kept: dict[str, Any] = {}
             self.on = True
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -43,14 +56,23 @@ def ledger_class(torch: Any) -> Any:
                 for leaf in tree_flatten(out)[0]:
                     if isinstance(leaf, torch.Tensor):
                         self.see(leaf)
-                if self.unseen is not None:
-                    moment = self.unseen(func, args, out)
-                    if moment:
-                        self.timeline.events.append((MOMENT, 0, int(moment)))
-                        if self.heap is not None and "convolution" not in str(func):  # oneDNN keeps its own
-                            self.heap.take((0, 0), int(moment))
-                            self.heap.give((0, 0))
+                self._moment(func, args, kwargs, out)
             return out
+
+        def _moment(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+            """What the operation itself takes while it runs."""
+            if self.unseen is None:
+                return
+            size = int(self.unseen(func, args, out))
+            self.timeline.events.append((MOMENT, len(self.timeline.calls), size))
+            marks = self.timeline.marks
+            name = call_name(func, marks[-1] if marks else "before", self.times)
+            self.timeline.calls.append(name)
+            if name in self.wanted:
+                self.kept[name] = func, args, kwargs
+            if size and self.heap is not None and "convolution" not in str(func):  # oneDNN keeps its own
+                self.heap.take((0, 0), size)
+                self.heap.give((0, 0))
 
         def see(self, tensor: Any, part: str | None = None) -> None:
             """Count a tensor's storage, once, and say what it is where that is known."""

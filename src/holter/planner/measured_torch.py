@@ -9,11 +9,12 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .aside import Lost, aside, can_fork
 from .blocks_torch import checkpointed
+from .kernels_cuda import Taken, watch_class
 from .process_memory import held, highest, leave_no_holes, of_files
 from .step_torch import Recipe, batch_for, drop_gradients, one_step, optimizer_for
 
@@ -32,6 +33,7 @@ class Measured:
     context: int = 0  # what the device's driver and libraries hold besides
     began: int = 0  # what the process held before
     error: str = ""
+    kernels: Taken | None = None  # what each operation took while it ran, on a GPU
 
 
 Job = tuple[Recipe, int]
@@ -45,14 +47,19 @@ def device_of(torch: Any, kind: str) -> Any:
     return torch.device(kind, 0) if kind == "cuda" else torch.device(kind)
 
 
-def measure(torch: Any, jobs: Sequence[Job], device: Any, steps: int = 3, patience: float = 120.0) -> list[Measured]:
-    """Run the steps; a size that can't be run has its error instead of figures."""
+def measure(
+    torch: Any, jobs: Sequence[Job], device: Any, steps: int = 3, patience: float = 120.0, kernels: bool = False
+) -> list[Measured]:
+    """Run the steps; a size that can't be run has its error instead of figures.
+
+    With `kernels` one more step on a GPU says what each operation takes while it runs.
+    """
     found: list[Measured] = []
     for recipe, rows in jobs:
         try:
             if device.type == "cuda":
                 with torch.random.fork_rng(devices=[device]):
-                    found.append(_on_cuda(torch, recipe, rows, device, steps))
+                    found.append(_on_cuda(torch, recipe, rows, device, steps, kernels))
             elif device.type == "cpu" and can_fork():
                 told = aside(lambda r=recipe, n=rows: asdict(_on_cpu(torch, r, n, steps)), patience)  # type: ignore[misc]
                 found.append(Measured(**told))
@@ -84,7 +91,7 @@ def _on_cpu(torch: Any, recipe: Recipe, rows: int, steps: int) -> Measured:
     return Measured(rows, highest() - again, min(times[1:] or times), began=began)
 
 
-def _on_cuda(torch: Any, recipe: Recipe, rows: int, device: Any, steps: int) -> Measured:
+def _on_cuda(torch: Any, recipe: Recipe, rows: int, device: Any, steps: int, kernels: bool) -> Measured:
     index = device.index if device.index is not None else 0
     cuda = torch.cuda
     clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
@@ -101,7 +108,10 @@ def _on_cuda(torch: Any, recipe: Recipe, rows: int, device: Any, steps: int) -> 
         peak = cuda.max_memory_allocated(index) - before
         reserved = cuda.max_memory_reserved(index)
         context = _taken_outside(cuda, index) - outside
-        return Measured(rows, peak, min(times[1:] or times), reserved, max(0, context))
+        found = Measured(rows, peak, min(times[1:] or times), reserved, max(0, context))
+        if kernels:
+            found = replace(found, kernels=_watched(torch, recipe, model, optimizer, rows, device))
+        return found
     except Exception as error:
         return _failed(rows, f"{type(error).__name__}: {str(error)[:200]}")
     finally:
@@ -109,6 +119,15 @@ def _on_cuda(torch: Any, recipe: Recipe, rows: int, device: Any, steps: int) -> 
         if clear is not None:
             clear()
         cuda.empty_cache()
+
+
+def _watched(torch: Any, recipe: Recipe, model: Any, optimizer: Any, rows: int, device: Any) -> Taken:
+    """One more step, operation by operation."""
+    batch = batch_for(torch, recipe, rows, device, fake=False)
+    with checkpointed(torch, model, recipe.checkpointing), watch_class(torch)(device.index or 0) as watch:
+        one_step(torch, recipe, model, optimizer, batch, device.type, watch.mark)
+    found: Taken = watch.taken
+    return found
 
 
 def _taken_outside(cuda: Any, index: int) -> int:

@@ -11,6 +11,7 @@ from .aside import Lost, aside, can_fork
 from .blocks_torch import blocks_of
 from .drawing_torch import Drawing
 from .fit import CPU, CUDA, Correction, Interval, Point, corrected
+from .kernels_cuda import Kernels
 from .largest import largest
 from .measured_torch import LONG, SMALL, Measured, device_of, first_error, good, measure
 from .process_memory import of_files, resident
@@ -19,6 +20,9 @@ from .settings import Setting, buys_most, rank, settings_for
 from .step_torch import Recipe, optimizer_for
 from .timeline import PARTS
 from .unseen_cuda import CONTEXT, FIXED, FIXED_HOPPER
+
+# Kernels are asked anew at the largest batch that was found, until it stays the same.
+_ROUNDS, _SAME = 4, 0.01
 
 
 class Planner:
@@ -74,9 +78,10 @@ class Planner:
             last = self.measured[-1] if self.measured else None
             if last is not None and last.seconds * size / last.rows > LONG:
                 break
-            self.measured += measure(self.torch, [(self.recipe, size)], device)
+            self.measured += measure(self.torch, [(self.recipe, size)], device, kernels=True)
             if self.measured[-1].error:
                 break
+        self.drawing.kernels = kernels_of(self.measured)
         points = [self._point(one) for one in good(self.measured)]
         if not points:
             self.notes.append(f"no step could be measured ({first_error(self.measured)}): the interval is wide")
@@ -98,21 +103,33 @@ class Planner:
 
     def peak(self, rows: int, drawing: Drawing | None = None, correction: Correction | None = None) -> Interval:
         """The peak at a size: of tensors on a GPU, of the process on a CPU."""
-        drawing = drawing or self.drawing
-        return (correction or self.correction).at(rows, drawing.height(rows), drawing.doubt(rows))
+        drawing, correction = drawing or self.drawing, correction or self.correction
+        if rows > correction.reach:
+            self._ask(drawing, rows)
+        return correction.at(rows, drawing.height(rows), drawing.doubt(rows))
 
-    def fits(self, rows: int, drawing: Drawing | None = None, correction: Correction | None = None) -> bool:
+    def _ask(self, drawing: Drawing, rows: int) -> None:
+        """Have the kernels of a size that fits tell what they take."""
+        if self.measures and drawing.kernels is not None and drawing.least(rows) <= self.memory:
+            drawing.ask_kernels(self.torch, rows, device_of(self.torch, self.kind), self.memory)
+
+    def fits(
+        self, rows: int, drawing: Drawing | None = None, correction: Correction | None = None, roomy: bool = False
+    ) -> bool:
         """Whether a size fits for sure: on a GPU the allocator itself is asked, with its holes."""
         drawing, correction = drawing or self.drawing, correction or self.correction
-        if correction.at(rows, drawing.summit(rows).total).high > self.memory:
+        drawn = drawing.least(rows)
+        least = correction.at(rows, drawn)
+        if least.high > self.memory:
             return False  # not even without a hole
-        likely = self.peak(rows, drawing, correction)
         if self.kind != "cuda":
-            return likely.high <= self.memory
-        unseen = likely.likely - drawing.height(rows)
-        spare = 0.5 * (likely.high - likely.likely)
+            return self.peak(rows, drawing, correction).high <= self.memory
+        unseen = least.likely - drawn
+        spare = 0.5 * (least.high - least.likely)
         limit = self.memory - self.context - max(0, unseen) - spare
-        return likely.likely + spare + self.context <= self.memory and drawing.reserved(rows, int(limit)) is not None
+        return (
+            least.likely + spare + self.context <= self.memory and drawing.reserved(rows, int(limit), roomy) is not None
+        )
 
     def largest(self, drawing: Drawing | None = None, correction: Correction | None = None) -> int:
         """The largest batch that fits."""
@@ -121,7 +138,14 @@ class Planner:
         near = largest(lambda rows: drawing.summit(rows).total <= 0.9 * free, self.recipe.rows)
         # On a CPU each answer is a trace in a child, and the heap's holes are no finer than this.
         fine = 100 if self.kind == "cpu" else 400
-        return largest(lambda rows: self.fits(rows, drawing, correction), near, fine=fine)
+        found = largest(lambda rows: self.fits(rows, drawing, correction), near, fine=fine)
+        for _ in range(_ROUNDS if drawing.kernels is not None else 0):
+            before = found
+            self._ask(drawing, max(1, found))
+            found = largest(lambda rows: self.fits(rows, drawing, correction), max(1, found), fine=fine)
+            if abs(found - before) <= _SAME * before:
+                break
+        return found
 
     def told(self, table: bool = True, seconds: float = 60.0) -> dict[str, Any]:
         """The whole plan as plain data."""
@@ -129,6 +153,7 @@ class Planner:
         at = self.peak(rows)
         best = self.largest()
         parts = self._parts(rows, at)
+        self._note_slower(best)
         curve = sorted({*_around(rows), *([best] if best else [])})
         plan: dict[str, Any] = {
             "schema": 1,
@@ -156,6 +181,15 @@ class Planner:
         plan["notes"] = self.notes
         plan["seconds"] = round(time.monotonic() - self.began, 2)
         return plan
+
+    def _note_slower(self, best: int) -> None:
+        """Where kernels have to do with less memory at the largest batch: say up to where they need not."""
+        if best and self.drawing.may_do_with_less() and not self.fits(best, roomy=True):
+            roomy = largest(lambda rows: rows <= best and self.fits(rows, roomy=True), best)
+            words = (
+                "above a batch of %d cuDNN has no room for its first choice of convolutions, and may take slower ones"
+            )
+            self.notes.append(words % roomy)
 
     def _parts(self, rows: int, at: Interval) -> dict[str, int]:
         found = self.drawing.summit(rows)
@@ -193,7 +227,8 @@ class Planner:
             return drawing, self.correction, None
         device = device_of(self.torch, self.kind)
         sizes = sorted({max(1, plain.rows // 4), plain.rows})
-        found = good(measure(self.torch, [(recipe, size) for size in sizes], device))
+        found = good(measure(self.torch, [(recipe, size) for size in sizes], device, kernels=True))
+        drawing.kernels = kernels_of(found)
         if not found:
             return drawing, self.correction, None
         held = state_bytes(self.torch, self.recipe.optimizer) if "optimizer" in dict(setting.changes) else 0
@@ -236,6 +271,12 @@ class Planner:
         whole = fixed + each * self.recipe.rows
         parts = self.recipe.rows / micro * (fixed + each * micro)
         return whole / parts if parts else None
+
+
+def kernels_of(found: list[Measured]) -> Kernels | None:
+    """What operations take while they run, where that was seen."""
+    seen = [(one.rows, one.kernels) for one in good(found) if one.kernels is not None]
+    return Kernels(seen) if seen else None
 
 
 def base_of(torch: Any, recipe: Recipe) -> int:

@@ -7,12 +7,14 @@ at any size without being run again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 PARTS = ("parameters", "gradients", "optimizer", "activations", "temporary")
 ALLOCATE, RELEASE, MOMENT, MARK = 0, 1, 2, 3
 
-Event = tuple[int, int, int]  # what, which block (or mark), how many bytes
+Event = tuple[int, int, int]  # what, which block (or mark, or call), how many bytes
+Program = tuple[tuple[int, int], ...]  # what an operation takes and gives back: block and bytes, or 0 for given back
 
 
 @dataclass
@@ -22,6 +24,8 @@ class Timeline:
     events: list[Event] = field(default_factory=list)
     parts: dict[int, str] = field(default_factory=dict)  # block -> the part that it belongs to, where it is known
     marks: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)  # operations in order; a moment's number is the place in it
+    programs: dict[int, Program] = field(default_factory=dict)  # call -> its moment block by block, where it is known
 
     def mark(self, name: str) -> None:
         """A phase begins."""
@@ -76,7 +80,7 @@ def summit(timeline: Timeline, quantum: int = 1) -> Summit:
             total -= held
             now[timeline.parts[number]] -= held
         elif what == MOMENT:
-            if total + size > best:
+            if size and total + size > best:
                 best, where = total + size, phase
                 at = dict(now)
                 at["temporary"] += size
@@ -95,4 +99,31 @@ def between(first: Timeline, second: Timeline, one: int, two: int, wanted: int) 
         if what != same or number != as_number:
             return None
         events.append((what, number, max(0, round(size + share * (other - size))) if size != other else size))
-    return Timeline(events, first.parts, first.marks)
+    return Timeline(events, first.parts, first.marks, first.calls)
+
+
+def with_moments(
+    timeline: Timeline, size_of: Callable[[str], int | None], program_of: Callable[[str], Program | None] | None = None
+) -> Timeline:
+    """The same step with what each operation takes while it runs; None leaves a moment as it was."""
+    known = [size_of(name) for name in timeline.calls]
+    programs = dict(timeline.programs)
+    for number, name in enumerate(timeline.calls):
+        program = program_of(name) if program_of is not None else None
+        if program is not None:
+            programs[number] = program
+    events = [
+        (what, number, size if what != MOMENT or known[number] is None else known[number] or 0)
+        for what, number, size in timeline.events
+    ]
+    return Timeline(events, timeline.parts, timeline.marks, timeline.calls, programs)
+
+
+def without_spare_moments(timeline: Timeline) -> Timeline:
+    """The same step where kernels that can do with less memory do so."""
+    return with_moments(timeline, lambda name: 0 if is_spare(name) else None)
+
+
+def is_spare(call: str) -> bool:
+    """Convolutions have algorithms that need no memory of their own, and cuDNN goes on to them where it must."""
+    return "convolution" in call

@@ -226,7 +226,8 @@ class Care:
         """A batch of this shape went through, in parts of so many samples; so many were asked for."""
         key = call.shapes
         known = self.sizes.get(key)
-        if known is None or (call.size != known.size and rows < min(known.rows, call.size)):
+        # Parts that came out smaller than they were asked for did not fit; those of an odd batch are only what it left.
+        if known is None or (call.size != known.size and rows < min(known.rows, asked or call.size)):
             if len(self.sizes) >= _SHAPES:
                 self.sizes.clear()  # each batch has a shape of its own: only the last ones are remembered
             known = self.sizes[key] = Tuning(call.size, rows, self.fewest)
