@@ -80,8 +80,9 @@ def test_the_loss_and_its_gradient_are_the_same(reflex: Guest, kind: str) -> Non
     assert [told["act"] for told in reflex.told("intervention")] == ["split-loss"]
 
 
+@pytest.mark.usefixtures("reflex")
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64"])
-def test_the_gradient_is_as_good_in_every_precision(reflex: Guest, kind: str) -> None:
+def test_the_gradient_is_as_good_in_every_precision(kind: str) -> None:
     """Half precision has no room for what is divided by many samples before the scale of the loss comes."""
     torch.manual_seed(0)
     dtype, target = getattr(torch, kind), labels()

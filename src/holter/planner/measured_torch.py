@@ -14,7 +14,7 @@ from typing import Any
 
 from .aside import Lost, aside, can_fork
 from .blocks_torch import checkpointed
-from .kernels_cuda import Taken, watch_class
+from .kernels_cuda import Taken, has_history, history, taken_by, watch_class
 from .process_memory import held, highest, leave_no_holes, of_files
 from .step_torch import Recipe, batch_for, drop_gradients, one_step, optimizer_for
 
@@ -121,13 +121,15 @@ def _on_cuda(torch: Any, recipe: Recipe, rows: int, device: Any, steps: int, ker
         cuda.empty_cache()
 
 
-def _watched(torch: Any, recipe: Recipe, model: Any, optimizer: Any, rows: int, device: Any) -> Taken:
+def _watched(torch: Any, recipe: Recipe, model: Any, optimizer: Any, rows: int, device: Any) -> Taken | None:
     """One more step, operation by operation."""
+    if not has_history(torch):
+        return None
     batch = batch_for(torch, recipe, rows, device, fake=False)
-    with checkpointed(torch, model, recipe.checkpointing), watch_class(torch)(device.index or 0) as watch:
-        one_step(torch, recipe, model, optimizer, batch, device.type, watch.mark)
-    found: Taken = watch.taken
-    return found
+    with checkpointed(torch, model, recipe.checkpointing), history(torch, device.index or 0) as read:
+        with watch_class(torch)(device) as watch:
+            one_step(torch, recipe, model, optimizer, batch, device.type, watch.mark)
+        return taken_by(watch.names, read()) or None
 
 
 def _taken_outside(cuda: Any, index: int) -> int:
