@@ -17,13 +17,15 @@ _SMALL_SEGMENT = 2 << 20
 _LARGE_SEGMENT = 20 << 20
 _FROM_HERE_OWN_SEGMENT = 10 << 20
 _ROUND_LARGE = 2 << 20
+# What cuBLAS does.
+_PRODUCTS = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.linear", "aten._addmm_activation")
 
 
 class _Block:
-    __slots__ = ("after", "before", "free", "number", "size", "small")
+    __slots__ = ("address", "after", "before", "free", "size", "small")
 
-    def __init__(self, number: int, size: int, small: bool) -> None:
-        self.number, self.size, self.small = number, size, small
+    def __init__(self, address: int, size: int, small: bool) -> None:
+        self.address, self.size, self.small = address, size, small
         self.free = True
         self.before: _Block | None = None
         self.after: _Block | None = None
@@ -35,12 +37,12 @@ class Allocator:
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
         self.reserved = self.highest = 0
-        self.made = 0
-        self.blocks: dict[int, _Block] = {}
-        self.free: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])  # large, small: (size, number)
+        self.end = 0  # the driver hands out addresses one after the other
+        self.blocks: dict[int, _Block] = {}  # by address
+        self.free: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])  # large, small: (size, address)
 
     def take(self, size: int) -> int | None:
-        """Take a block; None when it does not fit below the limit."""
+        """Take a block and give its address; None when it does not fit. Of equals the lowest is taken."""
         size = max(QUANTUM, -(-size // QUANTUM) * QUANTUM)
         small = size <= _SMALL
         pool = self.free[small]
@@ -54,32 +56,32 @@ class Allocator:
             block = made
         rest = block.size - size
         if rest >= QUANTUM if small else rest > _SMALL:
-            part = self._make(rest, small)
+            part = self._make(block.address + size, rest, small)
             part.before, part.after = block, block.after
             if block.after is not None:
                 block.after.before = part
             block.after = part
             block.size = size
-            insort(pool, (part.size, part.number))
+            insort(pool, (part.size, part.address))
         block.free = False
-        return block.number
+        return block.address
 
-    def give(self, number: int) -> None:
+    def give(self, address: int) -> None:
         """Give a block back; it joins its free neighbours."""
-        block = self.blocks[number]
+        block = self.blocks[address]
         pool = self.free[block.small]
         for other in (block.before, block.after):
             if other is not None and other.free:
-                del pool[bisect_left(pool, (other.size, other.number))]
+                del pool[bisect_left(pool, (other.size, other.address))]
                 first, second = (other, block) if other is block.before else (block, other)
                 first.size += second.size
                 first.after = second.after
                 if second.after is not None:
                     second.after.before = first
-                del self.blocks[second.number]
+                del self.blocks[second.address]
                 block = first
         block.free = True
-        insort(pool, (block.size, block.number))
+        insort(pool, (block.size, block.address))
 
     def _segment(self, size: int, small: bool) -> _Block | None:
         if small:
@@ -94,11 +96,11 @@ class Allocator:
                 return None
         self.reserved += whole
         self.highest = max(self.highest, self.reserved)
-        return self._make(whole, small)
+        self.end += whole
+        return self._make(self.end - whole, whole, small)
 
-    def _make(self, size: int, small: bool) -> _Block:
-        self.made += 1
-        block = self.blocks[self.made] = _Block(self.made, size, small)
+    def _make(self, address: int, size: int, small: bool) -> _Block:
+        block = self.blocks[address] = _Block(address, size, small)
         return block
 
     def _give_back_unused(self) -> None:
@@ -109,9 +111,17 @@ class Allocator:
                 del self.blocks[entry[1]]
                 self.reserved -= entry[0]
 
-    def _is_whole(self, number: int) -> bool:
-        block = self.blocks[number]
+    def _is_whole(self, address: int) -> bool:
+        block = self.blocks[address]
         return block.before is None and block.after is None
+
+
+def _first_product(allocator: Allocator, call: str, blas: int, products: set[str]) -> bool:
+    phase, name = call.split()[:2]
+    if not blas or phase in products or not name.startswith(_PRODUCTS):
+        return True
+    products.add(phase)
+    return allocator.take(blas) is not None
 
 
 def _run(allocator: Allocator, program: Program) -> bool:
@@ -130,13 +140,17 @@ def _run(allocator: Allocator, program: Program) -> bool:
     return True
 
 
-def reserved(timeline: Timeline, limit: int | None = None, steps: int = 3, roomy: bool = False) -> int | None:
+def reserved(
+    timeline: Timeline, limit: int | None = None, steps: int = 3, roomy: bool = False, blas: int = 0
+) -> int | None:
     """The most that the allocator takes from a program's first step on; None when it runs out.
 
     The optimizer makes its state at the end of the first step, in the holes that the step has left, and there it stays.
+    So do the workspaces that cuBLAS takes with the first product of forward and of backward.
     """
     allocator = Allocator(limit)
     where: dict[int, int] = {}
+    products: set[str] = set()  # phases that have had their first
     begin = next((n for n, event in enumerate(timeline.events) if event[0] == MARK), 0)
     before = {number: size for what, number, size in timeline.events[:begin] if what == ALLOCATE and size}
     late = {number: size for number, size in before.items() if timeline.parts.get(number) == "optimizer"}
@@ -156,8 +170,10 @@ def reserved(timeline: Timeline, limit: int | None = None, steps: int = 3, roomy
                     return None
             elif what == RELEASE and number in where:
                 allocator.give(where.pop(number))
-            elif what == MOMENT and size:
-                program = timeline.programs.get(number, ((0, size), (0, 0)))
+            elif what == MOMENT and (size or blas):
+                if not _first_product(allocator, timeline.calls[number], blas, products):
+                    return None
+                program = timeline.programs.get(number, ((0, size), (0, 0)) if size else ())
                 if not _run(allocator, program) and (roomy or not is_spare(timeline.calls[number])):
                     return None
             elif what == MARK and turn == 0 and timeline.marks[number] == "optimizer":

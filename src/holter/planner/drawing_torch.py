@@ -112,9 +112,9 @@ class Drawing:
         holes = max(0, self.height(rows) - self.summit(rows).total)
         return max(_MORE_OF_HOLES * holes, _MORE_OF_HEAP * in_the_heap(self.at(rows)))
 
-    def reserved(self, rows: int, limit: int | None = None, roomy: bool = False) -> int | None:
+    def reserved(self, rows: int, limit: int | None = None, roomy: bool = False, blas: int = 0) -> int | None:
         """What the GPU's allocator takes; None where it runs out below the limit (`roomy`: nothing takes less)."""
-        return reserved(self.at(rows), limit, roomy=roomy)
+        return reserved(self.at(rows), limit, roomy=roomy, blas=blas)
 
     def may_do_with_less(self) -> bool:
         """Tell whether some kernels of a GPU take memory that they can do without."""

@@ -19,7 +19,7 @@ from .room import room_for
 from .settings import Setting, buys_most, rank, settings_for
 from .step_torch import Recipe, optimizer_for
 from .timeline import PARTS
-from .unseen_cuda import CONTEXT, FIXED, FIXED_HOPPER
+from .unseen_cuda import BLAS, BLAS_HOPPER, CONTEXT, FIXED
 
 # Kernels are asked anew at the largest batch that was found, until it stays the same.
 _ROUNDS, _SAME = 4, 0.01
@@ -94,10 +94,11 @@ class Planner:
         return one.rows, self.drawing.summit(one.rows).total, one.peak - other
 
     def _blind_offset(self) -> int:
-        if self.kind == "cpu":
-            return self.held
+        return self.held if self.kind == "cpu" else 2 * self._blas() + FIXED
+
+    def _blas(self) -> int:
         hopper = self.kind == "cuda" and self.here and self.torch.cuda.get_device_capability(0)[0] >= 9
-        return FIXED_HOPPER if hopper else FIXED
+        return BLAS_HOPPER if hopper else BLAS
 
     # --- what is foretold -----------------------------------------------------------------------------------
 
@@ -124,12 +125,14 @@ class Planner:
             return False  # not even without a hole
         if self.kind != "cuda":
             return self.peak(rows, drawing, correction).high <= self.memory
+        blas = self._blas()
         unseen = least.likely - drawn
+        blas = blas if unseen >= 2 * blas else 0
         spare = 0.5 * (least.high - least.likely)
-        limit = self.memory - self.context - max(0, unseen) - spare
-        return (
-            least.likely + spare + self.context <= self.memory and drawing.reserved(rows, int(limit), roomy) is not None
-        )
+        limit = self.memory - self.context - max(0, unseen - 2 * blas) - spare
+        if least.likely + spare + self.context > self.memory:
+            return False
+        return drawing.reserved(rows, int(limit), roomy, blas) is not None
 
     def largest(self, drawing: Drawing | None = None, correction: Correction | None = None) -> int:
         """The largest batch that fits."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 # cuBLAS keeps a workspace for each thread that calls it: forward's and backward's.
-FIXED = 2 * (8 << 20) + (1 << 20)
-FIXED_HOPPER = 2 * (32 << 20) + (1 << 20)
+BLAS, BLAS_HOPPER = 2 * (4 << 20) + 8 * (16 << 10), 32 << 20
+FIXED = 1 << 20  # and what is small
 CONTEXT = 500 << 20
 
 
