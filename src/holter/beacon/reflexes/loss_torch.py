@@ -11,7 +11,7 @@ from ._oom import is_oom, oom_error
 
 _LARGE = 1 << 20  # elements: below this a loss is never the reason
 _TAKES = 24  # bytes for each element of a part: in float32 the logits, their softmax and its gradient, and copies
-_NEEDS = 12  # the same for a loss that is left alone
+_NEEDS = 3  # a loss that is left alone, in its own precision: the logarithms, their gradient and the logits'
 _SPARE = 0.9
 _PART = 0.2  # of the room that is left, for what one part takes
 _MOST = 1 << 25  # elements of a part: more are no faster
@@ -42,7 +42,7 @@ class LossSplit:
         if not how.known or not logits.requires_grad or target.requires_grad or logits.dim() < 2:
             return inner(logits, target, *args, **kwargs)
         room = self.split.room(logits.device)
-        need = logits.numel() * (_NEEDS + logits.element_size())
+        need = logits.numel() * _NEEDS * max(4, logits.element_size())
         if need < _SPARE * room.left():
             try:
                 return inner(logits, target, *args, **kwargs)
