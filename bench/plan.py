@@ -193,6 +193,7 @@ def one_case(case: plan_models.Case, kind: str, cap: int, scale: float) -> dict[
         found.setdefault("errors", []).append(f"torch-preflight: {type(error).__name__} {error}"[:300])
     if kind == "cpu":
         mapped = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+        found["true_again"] = aside("--part", "train", "--rows", str(found["sizes"][1]), *words)
         found["true_without_holes"] = aside("--part", "train", "--rows", str(found["sizes"][-1]), *words, **mapped)
     if kind == "cuda":
         found["true_best"] = true_largest(case, found["best"], scale, cap)
@@ -376,6 +377,9 @@ def show(found: list[dict[str, Any]]) -> None:
                 f"{name}: mean error {mean:.1%}, worst {max(values, key=abs):+.1%}, "
                 f"more than 2 % too low in {under} of {len(values)}"
             )
+    twice = [abs(one["true_again"] / one["true"][1] - 1) for one in found if one.get("true_again") and one["true"][1]]
+    if twice:
+        print(f"the same training measured twice: {sum(twice) / len(twice):.1%} apart, at most {max(twice):.1%}")
     plans = [one["seconds"] for one in found]
     tracked = [sum(one["tracker_seconds"]) for one in found]
     print(f"seconds per model: plan {sum(plans) / len(plans):.1f}, MemTracker {sum(tracked) / len(tracked):.1f}")
