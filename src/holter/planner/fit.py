@@ -70,7 +70,7 @@ def corrected(points: Sequence[Point], kind: Kind, unmeasured: float = 0.0) -> C
     offset = mean_rest - slope * mean_rows
     off = max(abs(y - offset - slope * x) for x, y in zip(rows, rest))
     grown = abs(slope) * (rows[-1] - rows[0])
-    if grown < kind.grain or off > 0.2 * grown:
-        # No more than chance: drawn on to large sizes it would become an error of its own.
+    if grown < kind.grain or off > 0.2 * grown or slope < 0:
+        # No more than chance, or less with each sample: drawn on to large sizes it would become an error of its own.
         slope, offset = 0.0, rest[-1]
     return Correction(offset, slope, off, reach, kind)

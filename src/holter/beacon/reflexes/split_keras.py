@@ -1,10 +1,10 @@
 """Split the batch (Keras on TensorFlow): a step that does not fit is run in parts, with one update of the same size.
 
-It stands around the train function of each model that keeps Keras' own `train_step`. The batch is taken from the
-iterator before the step, so that it is still there when the step fails. Gradients of the parts are gathered, weighed
-by their share of the loss, and applied once; metrics see the outputs of the whole batch. Keeps: exact, or equivalent
-for models with BatchNorm or random layers. `HOLTER_SPLIT=4` puts a split in force from the first step on, for a run
-that is started again since nothing could be caught.
+It stands around the train function of each model; one with a `train_step` of its own is `_own_step_keras`' affair. The
+batch is taken from the iterator before the step, so that it is still there when the step fails. Gradients of the parts
+are gathered, weighed by their share of the loss, and applied once; metrics see the outputs of the whole batch. Keeps:
+exact, or equivalent for models with BatchNorm or random layers. `HOLTER_SPLIT=4` puts a split in force from the first
+step on, for a run that is started again since nothing could be caught.
 """
 
 import functools
@@ -13,6 +13,7 @@ import os
 from ..adapters import _patch
 from ._care_keras import Care
 from ._oom import is_oom
+from ._own_step_keras import OwnStep
 
 # In errors that hold another, of a compiled step or of a call into Python.
 _WORDS = ("RESOURCE_EXHAUSTED", "ResourceExhaustedError", "CUDA_ERROR_OUT_OF_MEMORY", "failed to allocate memory")
@@ -42,19 +43,23 @@ class Split:
         @functools.wraps(inner_make)
         def make_train_function(model, *args, **kwargs):
             result = inner_make(model, *args, **kwargs)
-            if not isinstance(model.train_function, Care):
+            if not isinstance(model.train_function, (Care, OwnStep)):
                 try:
-                    model.train_function = Care(self, model, model.train_function)
+                    kind = OwnStep if self.has_own_step(model) else Care
+                    model.train_function = kind(self, model, model.train_function)
                 except Exception as error:
                     self.guest.guard.caught("make_train_function", error)
             return result
 
         trainer.train_step, trainer.make_train_function = train_step, make_train_function
 
+    def has_own_step(self, model):
+        return _patch.owner_of(type(model), "train_step") is not self.trainer
+
     def why_not(self, model):
         """Why the steps of a model can't be taken apart; None where they can."""
-        if "train_step" in vars(model) or _patch.owner_of(type(model), "train_step") is not self.trainer:
-            return "%s has a train_step of its own" % type(model).__name__
+        if "train_step" in vars(model):
+            return "%s was given a train_step of its own" % type(model).__name__
         if model.distribute_strategy.num_replicas_in_sync > 1:
             return "the batch is spread over several devices"
         if any(getattr(layer, "stateful", False) for layer in model._flatten_layers()):
@@ -75,10 +80,13 @@ class Split:
     def tell_split(self, care, size, words):
         name, rows = care.name, care.rows
         parts = -(-size // rows)
-        if parts < 2 or (name, rows) in self.told:
+        if parts < 2 or (care, rows) in self.told:
             return
-        self.told.add((name, rows))
+        self.told.add((care, rows))
         keeps, because = care.keeps()
+        if (name, rows, because) in self.told:
+            return
+        self.told.add((name, rows, because))
         text = "the batch of %d %s: it is run in %d parts of up to %d" % (size, words, parts, rows)
         self.guest.say(
             "intervention", act="split-batch", keeps=keeps, step=self.guest.beat.steps + 1, model=name,
