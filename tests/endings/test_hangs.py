@@ -246,7 +246,7 @@ def test_the_producer_that_died_is_named(hung: dict[str, Case]) -> None:
     case = hung["producer-that-died"]
 
     assert f"filled only at train.py:{case.line('# filled')}" in case.first()["claim"], as_text(case)
-    assert f"ValueError at train.py:{case.line('# there')}" in case.first()["claim"]
+    assert f"ValueError at train.py:{case.line('# there')}" in case.first()["claim"], as_text(case)
 
 
 def test_the_line_of_a_forked_child_is_named(hung: dict[str, Case]) -> None:

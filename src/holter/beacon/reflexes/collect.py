@@ -52,11 +52,14 @@ class Collect:
         _host_room.trim()
         given = held - _held()
         worth = given > _WORTH * (held + left)
-        self.pause = _PAUSE if worth else min(_LONGEST, 2 * self.pause)
+        after = self._left()
+        # What some thread was just looking at is still there: where it is as near as before, the next look tries again.
+        relieved = after is None or after > _NEAR * (_held() + after)
+        self.pause = (_PAUSE if relieved else 0.0) if worth else min(_LONGEST, 2 * max(_PAUSE, self.pause))
         # A collection looks at every object there is: where it gives nothing back it may take a hundredth of the time.
         took = monotonic() - now
         self.next_at = monotonic() + max(self.pause, (_WORTH_IT if worth else _IN_VAIN) * took)
-        self.left_then = self._left()
+        self.left_then = after or 0
         if worth and not self.told:
             self.told = True
             self._tell(given, left)
