@@ -2,7 +2,7 @@
 
 from ._leaves import Unsplittable
 from ._parts_keras import Parts
-from ._pieces_keras import Pieces
+from ._pieces_keras import Pieces, plain
 from ._step_keras import NEW, Stand, changing, settle, update
 from ._tryout_keras import TryOut
 from .nan_keras import Hold
@@ -43,7 +43,7 @@ class Care:
                 break
             if self.whole is None or getattr(iterator, "element_spec", None) != self.spec:
                 self._make(getattr(iterator, "element_spec", None))
-            logs = self.step(self._plain(data))
+            logs = self.step(plain(self.tf, data))
         return logs
 
     def _as_it_is(self, iterator, why):
@@ -55,15 +55,6 @@ class Care:
             if self.split.is_oom(error):
                 self.split.tell_declined(self.name, why)
             raise
-
-    def _plain(self, data):
-        """Newer versions of Keras hand on a missing part of a batch as an empty optional."""
-        tf = self.tf
-        if any(isinstance(leaf, tf.experimental.Optional) for leaf in tf.nest.flatten(data)):
-            return tf.nest.map_structure(
-                lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, data
-            )
-        return data
 
     # --- one step -----------------------------------------------------------------------------------------
 

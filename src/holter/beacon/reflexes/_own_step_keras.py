@@ -10,7 +10,7 @@ Metrics are told of each part; their mean is that over batches where parts are o
 from contextlib import contextmanager
 
 from ._leaves import Unsplittable
-from ._pieces_keras import Pieces
+from ._pieces_keras import Pieces, plain
 from ._step_keras import changing
 
 _FEW = 8  # samples of each half
@@ -47,7 +47,7 @@ class OwnStep:
                 break
             if self.whole is None or getattr(iterator, "element_spec", None) != self.spec:
                 self._make(getattr(iterator, "element_spec", None))
-            logs = self._step(data)
+            logs = self._step(plain(self.tf, data))
         return logs
 
     def _as_it_is(self, iterator):
@@ -94,7 +94,9 @@ class OwnStep:
             logs = self.whole(data)
         except Exception as error:
             if not self.split.is_oom(error):
-                raise
+                if self.went:
+                    raise
+                return self._without_us(data, error)
             failed = error
         else:
             self.went += 1
@@ -103,6 +105,13 @@ class OwnStep:
         # The frames of the failed attempt hold its tensors: they go with the traceback.
         failed.__traceback__ = failed.__context__ = None
         return self._in_parts(data, failed)
+
+    def _without_us(self, data, error):
+        """The first step has failed: by the user's own error, or by ours."""
+        logs = self.inner(iter((data,)))
+        self.split.guest.guard.caught("train_step", error)
+        self.why_not = "the step can't be taken apart (%s)" % type(error).__name__
+        return logs
 
     def _ask(self, data):
         try:
@@ -159,11 +168,11 @@ class Gather:
         self.variables, self.places = [], {}  # what the step updates; a model may make its weights in its first step
         self.gathered = None
         self.exact, self.because = True, ""
-        plain = self.tf.autograph.experimental.do_not_convert
-        self.probe = own.function(plain(self._probe))
+        as_written = self.tf.autograph.experimental.do_not_convert
+        self.probe = own.function(as_written(self._probe))
         self._learn(pieces)
         self.gathered = [self.tf.Variable(self.tf.zeros_like(one.value), trainable=False) for one in self.variables]
-        self.part, self.close = own.function(plain(self._part)), own.function(plain(self._close))
+        self.part, self.close = own.function(as_written(self._part)), own.function(as_written(self._close))
 
     # --- a part -------------------------------------------------------------------------------------------
 

@@ -3,6 +3,13 @@
 from ._leaves import Unsplittable
 
 
+def plain(tf, data):
+    """A batch; newer versions of Keras hand on a missing part of it as an empty optional."""
+    if any(isinstance(leaf, tf.experimental.Optional) for leaf in tf.nest.flatten(data)):
+        return tf.nest.map_structure(lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, data)
+    return data
+
+
 class Pieces:
     """The tensors of `x`, `y` and `sample_weight` of one batch."""
 
