@@ -276,6 +276,32 @@ def test_a_step_of_ones_own_that_runs_out_of_memory_loses_no_step(own: dict[str,
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("parts", ["", "4"], ids=["whole", "in parts"])
+def test_an_update_of_a_step_of_ones_own_that_is_no_number_is_left_out(tmp_path: Path, parts: str) -> None:
+    """The weights, the count of updates and the mean loss are those without the bad batch."""
+    begin = OWN.index("for name, model, at in")
+    script = (
+        OWN[:begin]
+        + """
+bad = x[:32].copy()
+bad[20, 1] = np.nan
+for name, at, rows in [("with", bad, 32), ("without", x, 16)]:
+    model = Own()
+    model.compile(keras.optimizers.Adam(1e-2))
+    end(name, model, model.fit(at[:rows], y[:rows], batch_size=16, epochs=2, shuffle=False, verbose=0))
+    del told[name]["history"]["twice"]
+"""
+    )
+    done = run(tmp_path, script + END, HOLTER_HEAL="safe", HOLTER_SPLIT=parts)
+
+    assert_same(said(done)["with"], said(done)["without"])
+    acts = [act for act in done.kind("intervention") if act["act"] == "hold-update"]
+    assert [act["text"] for act in acts] == [
+        f"the update of step {step} was left out: `x` holds NaN or an infinity in sample 4 of the batch"
+        for step in (2, 4)
+    ]
+
+
 def test_a_step_of_ones_own_is_left_as_it_is_in_calm(own: dict[str, Run]) -> None:
     assert said(own["calm"]) == said(own["plain"])
     assert not own["calm"].kind("intervention")

@@ -11,10 +11,12 @@ from contextlib import contextmanager
 
 from ._leaves import Unsplittable
 from ._pieces_keras import Pieces, plain
-from ._step_keras import changing
+from ._step_keras import GUARDING, HELD, NEW, after, changing, finite, scales_loss, update
+from .nan_keras import Hold
 
 _FEW = 8  # samples of each half
 _PROVEN = 5
+_CALLS = ("apply_gradients", "apply")
 _SAME = 1e-3
 _NOISE = 3.0  # times what two runs of the same samples differ by
 _MIXED = 0.5  # with BatchNormalization, whose statistics are those of the half
@@ -31,6 +33,9 @@ class OwnStep:
         self.asked, self.rows = split.asked, 0
         self.whole = self.spec = self.gather = None
         self.went = 0  # steps that have gone through as they are
+        step = type(model).train_step
+        self.own = getattr(step, "python_function", step)  # what the user has compiled is compiled with all of it
+        self.state, self.hold = None, Hold(self)
         kind = split.keras.optimizers.Optimizer
         self.optimizers = list({id(one): one for one in vars(model).values() if isinstance(one, kind)}.values())
 
@@ -66,12 +71,23 @@ class OwnStep:
         tf, model = self.tf, self.model
         self.spec, how = spec, {"reduce_retracing": True}
         if spec is not None and all(isinstance(leaf, tf.TensorSpec) for leaf in tf.nest.flatten(spec)):
-            how = {"input_signature": (spec,)}
+            how = {"input_signature": (spec, tf.TensorSpec((len(NEW),), tf.float32))}
+
+        if self.state is None:
+            self.state = tf.constant(NEW, tf.float32)
 
         @tf.autograph.experimental.do_not_convert
-        def one_step(data):
-            with waiting(tf, self.optimizers):
-                return model.train_step(data)
+        def one_step(data, state):
+            before, found = values_of(tf, model), []
+            with guarding(tf, self.optimizers, state, found):
+                logs = self.own(model, data)
+            known = {id(variable) for variable, _ in before}
+            # Keras makes some of its trackers only when it first needs them.
+            new = [variable for variable in changing(model) if id(variable) not in known]
+            before += [(variable, tf.zeros_like(variable.value)) for variable in new]
+            good = tf.reduce_all(tf.stack(found)) if found else tf.constant(True)
+            _where(tf, tf.logical_not(good), lambda: put_back(before))
+            return logs, after(tf, state, good)
 
         self.whole = self.function(one_step, **how)
 
@@ -91,7 +107,7 @@ class OwnStep:
         # A step that fails has written what did not depend on what failed; one that has gone through often will not.
         before = values_of(self.tf, self.model) if self.went < _PROVEN else []
         try:
-            logs = self.whole(data)
+            logs, state = self.whole(data, self.state)
         except Exception as error:
             if not self.split.is_oom(error):
                 if self.went:
@@ -99,8 +115,8 @@ class OwnStep:
                 return self._without_us(data, error)
             failed = error
         else:
-            self.went += 1
-            return logs
+            self.went, self.state = self.went + 1, state
+            return self.hold.saw(logs, data)
         put_back(before)
         # The frames of the failed attempt hold its tensors: they go with the traceback.
         failed.__traceback__ = failed.__context__ = None
@@ -131,7 +147,7 @@ class OwnStep:
                 return None
             if self.gather is None:
                 self.gather = Gather(self, pieces)
-            logs = self.gather.run(pieces)
+            logs, self.state = self.gather.run(pieces, self.state)
         except Exception as error:
             why = str(error)
             if self.split.is_oom(error):
@@ -144,7 +160,11 @@ class OwnStep:
                 raise failed from None
             return None
         self.split.tell_split(self, pieces.size, "did not fit" if failed is not None else "would not fit")
-        return logs
+        return self.hold.saw(logs, data)
+
+    def set_state(self, held, guarding, factor):
+        """Hand on another state to the next step."""
+        self.state = self.tf.constant((held, 0.0, guarding, factor), self.tf.float32)
 
     def _decline(self, why):
         self.rows, self.asked = 0, 0
@@ -163,8 +183,6 @@ class Gather:
     def __init__(self, own, pieces):
         self.own, self.tf, self.model = own, own.tf, own.model
         self.optimizer = None  # the one that the step calls
-        step = type(self.model).train_step
-        self.inner = getattr(step, "python_function", step)  # what the user has compiled is compiled with the part
         self.variables, self.places = [], {}  # what the step updates; a model may make its weights in its first step
         self.gathered = None
         self.exact, self.because = True, ""
@@ -180,7 +198,7 @@ class Gather:
         """Run the user's step and give its logs and gradients, by the place of their variables."""
         noted = []
         with catching(self.own.optimizers, noted):
-            logs = self.inner(self.model, data)
+            logs = self.own.own(self.model, data)
         if len(noted) != 1:
             words = "its train_step makes %d updates, and parts make one" if noted else "its train_step makes no update"
             raise Unsplittable(words % len(noted) if noted else words)
@@ -217,7 +235,7 @@ class Gather:
                     self.gathered[place].assign_add(gradient * scale)
         return logs, sparse
 
-    def _close(self, sparse):
+    def _close(self, sparse, state):
         tf, pairs = self.tf, []
         for place, (variable, gathered) in enumerate(zip(self.variables, self.gathered)):  # noqa: B905
             rows = [one[str(place)] for one in sparse if str(place) in one]
@@ -226,14 +244,17 @@ class Gather:
                 pairs.append((tf.IndexedSlices(values, indices, rows[0].dense_shape), variable))
             else:
                 pairs.append((tf.identity(gathered), variable))
-        self.optimizer.apply_gradients(pairs)
-        with tf.control_dependencies([one.value if hasattr(one, "value") else one for one in self.variables]):
+        good = is_good(tf, self.optimizer, pairs, state)
+        _where(tf, good, lambda: update(tf, self.optimizer, pairs, state))
+        state = after(tf, state, good)
+        with tf.control_dependencies([state]):
             for gathered in self.gathered:
                 gathered.assign(tf.zeros_like(gathered))
+        return state
 
     # --- a batch ------------------------------------------------------------------------------------------
 
-    def run(self, pieces):
+    def run(self, pieces, state):
         """All parts and the update; parts that do not fit are made smaller, those that did are not run again."""
         own, tf = self.own, self.tf
         before = values_of(tf, self.model)
@@ -260,8 +281,10 @@ class Gather:
             own.rows = -(-(end - begin) // 2)
         if not self.optimizer.built:
             self.optimizer.build(self.variables)
-        self.close([sparse for _, _, sparse in done])
-        return self._logs(done, pieces.size)
+        now = self.close([sparse for _, _, sparse in done], state)
+        if now[HELD] != state[HELD]:
+            put_back(before)
+        return self._logs(done, pieces.size), now
 
     def _undo(self, before):
         for gathered in self.gathered:
@@ -356,29 +379,52 @@ def catching(optimizers, noted):
     return _in_place(optimizers, note)
 
 
-def waiting(tf, optimizers):
-    """Have an update wait until all of its gradients are there: a step that fails before has changed no weight."""
+def guarding(tf, optimizers, state, found):
+    """Make an update when all of its gradients are there, and only if they are numbers; notes whether they are.
 
-    def wait(optimizer):
-        def apply_gradients(grads_and_vars, *args, **kwargs):
+    A step that fails before has then changed no weight.
+    """
+
+    def guard(optimizer):
+        def apply_gradients(grads_and_vars, *_args, **_kwargs):
             pairs = list(grads_and_vars)
+            found.append(is_good(tf, optimizer, pairs, state))
+            known = [getattr(gradient, "values", gradient) for gradient, _ in pairs if gradient is not None]
             if not optimizer.built:
                 optimizer.build([variable for _, variable in pairs])
-            known = [getattr(gradient, "values", gradient) for gradient, _ in pairs if gradient is not None]
-            with tf.control_dependencies(known):
-                return type(optimizer).apply_gradients(optimizer, pairs, *args, **kwargs)
+            ours = {name: optimizer.__dict__.pop(name) for name in _CALLS}
+            try:
+                with tf.control_dependencies(known):
+                    _where(tf, found[-1], lambda: update(tf, optimizer, pairs, state))
+            finally:
+                optimizer.__dict__.update(ours)
+            return optimizer.iterations
 
         def apply(grads, trainable_variables=None, *args, **kwargs):
-            grads = list(grads)
-            if not optimizer.built and trainable_variables is not None:
-                optimizer.build(trainable_variables)
-            known = [getattr(gradient, "values", gradient) for gradient in grads if gradient is not None]
-            with tf.control_dependencies(known):
-                return type(optimizer).apply(optimizer, grads, trainable_variables, *args, **kwargs)
+            variables = optimizer._trainable_variables if trainable_variables is None else trainable_variables
+            return apply_gradients(zip(grads, variables), *args, **kwargs)  # noqa: B905
 
         return {"apply_gradients": apply_gradients, "apply": apply}
 
-    return _in_place(optimizers, wait)
+    return _in_place(optimizers, guard)
+
+
+def is_good(tf, optimizer, pairs, state):
+    """Whether an update is to be made: its gradients are numbers, or nobody asks."""
+    seen = [] if scales_loss(optimizer) else [gradient for gradient, _ in pairs if gradient is not None]
+    return tf.logical_or(finite(tf, seen), state[GUARDING] < 1) if seen else tf.constant(True)
+
+
+def _where(tf, good, act):
+    """Act where it is so, within a graph or not."""
+
+    def done():
+        act()
+        return tf.constant(0)
+
+    if tf.executing_eagerly():
+        return done() if bool(good) else None
+    return tf.cond(good, done, lambda: tf.constant(0))
 
 
 @contextmanager
@@ -390,5 +436,5 @@ def _in_place(optimizers, make):
         yield
     finally:
         for optimizer in optimizers:
-            for name in ("apply_gradients", "apply"):
+            for name in _CALLS:
                 optimizer.__dict__.pop(name, None)

@@ -108,7 +108,7 @@ def settle(tf, model, gradients, loss, write, before, state):
     before the first is applied, so that a step that fails for want of memory has changed no weight.
     """
     seen = [] if scales_loss(model.optimizer) else [gradient for gradient, _ in gradients]
-    good = tf.logical_or(_finite(tf, [loss, *seen]), state[GUARDING] < 1)
+    good = tf.logical_or(finite(tf, [loss, *seen]), state[GUARDING] < 1)
     made, tracker = {}, model._loss_tracker
 
     def written():
@@ -138,12 +138,16 @@ def settle(tf, model, gradients, loss, write, before, state):
     else:
         flat = tf.cond(good, written, left)
     logs = tf.nest.pack_sequence_as(made["logs"], flat)
+    return logs, after(tf, state, good)
+
+
+def after(tf, state, good):
+    """The state that is handed on to the next step."""
     one = tf.cast(tf.logical_not(good), state.dtype)
-    new = tf.stack([state[HELD] + one, (state[IN_A_ROW] + one) * one, state[GUARDING], state[FACTOR]])
-    return logs, new
+    return tf.stack([state[HELD] + one, (state[IN_A_ROW] + one) * one, state[GUARDING], state[FACTOR]])
 
 
-def _finite(tf, tensors):
+def finite(tf, tensors):
     """Whether all numbers of these tensors are finite: a sum is not when one of them is not."""
     sums = []
     for tensor in tensors:
