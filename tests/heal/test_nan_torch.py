@@ -358,3 +358,41 @@ def test_an_optimizer_with_a_state_of_unknown_kinds_is_declined() -> None:
 def test_a_loss_that_runs_away_is_told_from_one_that_does_not(losses: list[float], away: bool) -> None:
     """Spikes are over when a loss is back at its level."""
     assert (ran_away(losses) is not None) is away
+
+
+RUN_OFF = """
+import torch
+
+torch.manual_seed(0)
+x = torch.randn(256, 8)
+y = x @ torch.arange(8.0)[:, None]
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.{optimizer}
+for step in range(900):
+    loss = (model(x) - y).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
+    optimizer.step()
+print(loss.item())
+"""
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["SGD(model.parameters(), lr=100.0, momentum=0.5)", "Adam(model.parameters(), lr=3e4)"]
+)
+def test_a_loss_that_ran_away_and_stays_a_number_is_gone_back_from_with_heal_all(
+    tmp_path: Path, optimizer: str
+) -> None:
+    """From the very first update on: it is undone, and the rate lowered until the run learns; `--heal` alone waits."""
+    text = RUN_OFF.replace("{optimizer}", optimizer)
+    safe = run(tmp_path / "safe", text, HOLTER_HEAL="safe")
+    healed = run(tmp_path / "all", text, HOLTER_HEAL="all")
+
+    assert float(safe.out) > 1000
+    assert not safe.kind("intervention")
+    assert float(healed.out) < 50
+    acts = healed.kind("intervention")
+    assert {act["act"] for act in acts} == {"lower-rate"}
+    assert acts[0]["text"].startswith("the loss ran away at step ")
+    assert {act["keeps"] for act in acts} == {"changed"}

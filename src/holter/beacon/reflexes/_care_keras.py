@@ -60,6 +60,8 @@ class Care:
 
     def step(self, data):
         """One batch: whole while it fits."""
+        if not self.hold.begun:
+            self.hold.begin()
         if self.asked and not self.rows:
             return self._first_asked(data)
         if not self.rows and self.tryout.wants(data):

@@ -3,9 +3,9 @@
 One whose batch is bad is held back. Where the weights are no numbers already, where the loss ran away, or where the
 third update in a row is none without a batch to blame, the training goes back to the last good state (`_nan_states`)
 and on with the next batch. What comes again after that is no matter of a batch: `--heal` lets go then and says why,
-`--heal=all` lowers the learning rate, or puts bfloat16 in the place of float16. It acts a bounded number of times and
-lets go for good after them: the run ends with its true cause. Several ranks would have to act alike: they
-are left alone.
+`--heal=all` lowers the learning rate, or puts bfloat16 in the place of float16; it does so, too, where the loss ran
+away and stays a number. It acts a bounded number of times and lets go for good after them: the run ends with its true
+cause. Several ranks would have to act alike: they are left alone.
 """
 
 import sys
@@ -109,6 +109,16 @@ class Acts:
         because, self.why_off = self.why_off, ""
         if because:
             self.tell.declined(self.beat.steps + 1, because)
+
+    def ran_off(self, pending):
+        """Has the loss run away, although it is a number? True where the training went back; not with this update."""
+        if self.heal != "all" or self.off or not self.states.level.ran_off(self.losses(), self.rate.factor < 1.0):
+            return False
+        if self.states.why_not():
+            return False
+        self._hide(pending)
+        self._go_back("the loss ran away")
+        return True
 
     # --- going back ---------------------------------------------------------------------------------------
 

@@ -98,6 +98,8 @@ class OwnStep:
         return self.tf.function(body, jit_compile=bool(self.model.jit_compile), **how)
 
     def _step(self, data):
+        if not self.hold.begun:
+            self.hold.begin()
         if self.asked and not self.rows:
             self._ask(data)
         if self.rows:

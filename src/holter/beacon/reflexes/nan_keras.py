@@ -31,9 +31,22 @@ class Hold:
         self.allowed, self.last_held = _ALLOWED, 0
         self.backs, self.back_step, self.undone = 0, 0, 0
         self.losses_from = 0
-        self.off = False
+        self.off = self.begun = False
         self.logs = None
         self.next_read = 0.0
+
+    def begin(self):
+        """Before the first step: that one may be the mistake already, and there must be a way back behind it."""
+        model, self.begun = self.care.model, True
+        optimizer = model.optimizer
+        if self.guest.heal != "all" or optimizer is None or not model.trainable_variables:
+            return
+        try:
+            if not optimizer.built:
+                optimizer.build(model.trainable_variables)
+            self.states.keep(0, [])
+        except Exception as error:
+            self.guest.guard.caught("begin", error)
 
     def saw(self, logs, data):
         """After a step; gives the logs that Keras is to see."""
@@ -57,7 +70,12 @@ class Hold:
         if state[HELD] == self.held:
             self.logs = logs
             if loop.beat.since >= self.states.next_at:
-                self.states.keep(loop.beat.steps + 1, self._losses())
+                losses = self._losses()
+                may = self.guest.heal == "all" and self.states.step is not None
+                if may and self.states.level.ran_off(losses, bool(self.backs)):
+                    self._go_back("the loss ran away")
+                else:
+                    self.states.keep(loop.beat.steps + 1, losses)
             return logs
         new, self.held = int(state[HELD]) - self.held, int(state[HELD])
         self._held(new, int(state[IN_A_ROW]), data if state[IN_A_ROW] and loop.cpu_only else None)

@@ -42,6 +42,7 @@ class NanHeal:
         self.read_at = self.read_step = self.next_look = 0
         self.inputs = {}  # of the batch that was met with, what is wrong
         self.mask, self.masking = None, 0  # of this step; backwards that still get one
+        self.within = False  # the step runs forward and backward itself
 
     def patch(self):
         optimizers = sys.modules["torch.optim.optimizer"]
@@ -57,7 +58,7 @@ class NanHeal:
             return None
         if self.calm and len(args) == 1 and not kwargs:
             self.until -= 1
-            if self.until >= 0:
+            if self.until >= 0 and (self.states.cuda is not None or self.beat.since < self.states.next_at):
                 return None
         if self.acts.off:
             return None
@@ -73,6 +74,9 @@ class NanHeal:
                 self.until -= not self.calm
                 if self.suspect or self.until < 0:
                     self._judge(optimizer)
+                if self.states.cuda is None and not self.acts.hidden:
+                    self._keep([p for group in optimizer.param_groups for p in group["params"]])
+            self.within = closure is not None
             if self.rate.factor != 1.0:
                 self.rate.lower(optimizer)
             self._look_up()
@@ -83,18 +87,30 @@ class NanHeal:
 
     def after(self, _optimizer, _args, _kwargs):
         """The hook after a step: give back what it was not shown, and keep a good state from time to time."""
-        if self.is_compiling() or (self.calm and self.beat.since < self.states.next_at):
+        late = self.states.cuda is not None or self.within
+        if self.is_compiling() or (self.calm and not (late and self.beat.since >= self.states.next_at)):
             return
         try:
             if self.rate.lowered:
                 self.rate.give_back()
             if self.acts.hidden:
                 self.acts.show()
-            elif self.beat.since >= self.states.next_at and not self.acts.is_one_of_several():
-                self.states.keep(self.beat.steps + 1, self.acts.losses())
+            elif self.states.cuda is not None or self.within:
+                self._keep([])
             self._look_up()
         except Exception as error:
             self.guard.caught("after step", error)
+
+    def _keep(self, pending):
+        """Keep the state, where it is time and it is good.
+
+        Before a step, the loss at hand is that of these very weights: one that throws them far off is known by the
+        next. A copy from a device has to be begun after the step, so as to go on beside the next forward.
+        """
+        if self.beat.since < self.states.next_at or self.acts.is_one_of_several():
+            return
+        if not self.acts.ran_off(pending):
+            self.states.keep(max(1, self.beat.steps + (not pending)), self.acts.losses())
 
     def _look_up(self):
         """Calm is when a step needs no more than to be counted."""
