@@ -19,6 +19,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -195,13 +196,16 @@ def one_case(case: plan_models.Case, kind: str, cap: int, scale: float) -> dict[
         mapped = {"MALLOC_MMAP_THRESHOLD_": "65536"}
         found["true_again"] = aside("--part", "train", "--rows", str(found["sizes"][1]), *words)
         found["true_without_holes"] = aside("--part", "train", "--rows", str(found["sizes"][-1]), *words, **mapped)
-    if kind == "cuda":
-        found["true_best"] = true_largest(case, found["best"], scale, cap)
+        found["true_best"] = true_largest(
+            lambda rows: aside("--part", "train", "--rows", str(rows), *words) <= cap, found["best"], 40
+        )
+    else:
+        found["true_best"] = true_largest(under_cap(case, scale, cap), found["best"], 150)
     return found
 
 
-def true_largest(case: plan_models.Case, guess: int, scale: float, cap: int) -> int | None:
-    """Try around the guess, under the cap, with as many failures as it takes."""
+def under_cap(case: plan_models.Case, scale: float, cap: int) -> Callable[[int], bool]:
+    """Whether so many samples can be trained with under a cap of the GPU's memory; failures and all."""
 
     def fits(rows: int) -> bool:
         clear()
@@ -216,6 +220,11 @@ def true_largest(case: plan_models.Case, guess: int, scale: float, cap: int) -> 
         finally:
             cap_cuda(None)
 
+    return fits
+
+
+def true_largest(fits: Callable[[int], bool], guess: int, fine: int) -> int | None:
+    """Try around the guess, with as many failures as it takes, to one part in `fine`."""
     if guess < 1:
         return None
     if not fits(guess):
@@ -228,7 +237,7 @@ def true_largest(case: plan_models.Case, guess: int, scale: float, cap: int) -> 
         low, high = guess, int(guess * 1.06) + 1
         while high < 4 * guess and fits(high):
             low, high = high, int(high * 1.2) + 1
-    while high - low > max(1, guess // 150):
+    while high - low > max(1, guess // fine):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
