@@ -91,15 +91,18 @@ told["batch"] = [float(value) for value in batch]
 )
 
 
+def three_ways(folder: Path, script: str) -> dict[str, Run]:
+    """The same script without healing, with it in calm, and with every batch in four parts."""
+    return {
+        "plain": run(folder / "plain", script),
+        "calm": run(folder / "calm", script, HOLTER_HEAL="safe"),
+        "split": run(folder / "split", script, HOLTER_HEAL="safe", HOLTER_SPLIT="4"),
+    }
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """The same script without healing, with it in calm, and with every batch in four parts."""
-    folder = tmp_path_factory.mktemp("exact")
-    return {
-        "plain": run(folder / "plain", EXACT),
-        "calm": run(folder / "calm", EXACT, HOLTER_HEAL="safe"),
-        "split": run(folder / "split", EXACT, HOLTER_HEAL="safe", HOLTER_SPLIT="4"),
-    }
+    return three_ways(tmp_path_factory.mktemp("exact"), EXACT)
 
 
 def said(done: Run) -> dict[str, Any]:
@@ -247,13 +250,8 @@ for name, model, at in [
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """Steps of the user's own: without healing, with it in calm, and with every batch in four parts."""
-    folder = tmp_path_factory.mktemp("own")
-    return {
-        "plain": run(folder / "plain", OWN),
-        "calm": run(folder / "calm", OWN, HOLTER_HEAL="safe"),
-        "split": run(folder / "split", OWN, HOLTER_HEAL="safe", HOLTER_SPLIT="4"),
-    }
+    """Steps of the user's own."""
+    return three_ways(tmp_path_factory.mktemp("own"), OWN)
 
 
 @pytest.mark.parametrize("name", ["mean", "rows", "compiled"])

@@ -504,17 +504,24 @@ def test_a_restart_may_ask_for_parts_from_the_first_step_on(monkeypatch: pytest.
         torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-6)
 
 
-def test_the_size_that_fits_is_remembered() -> None:
-    """Only the first step of a shape has to find out."""
-    guest, attempts = Guest(), []
+def always_cut() -> tuple[Guest, Any, Any, list[int]]:
+    """A tight model whose every call is cut out: who is told, the model, its care, and the sizes it was run with."""
+    guest = Guest()
+    attempts: list[int] = []
     tight = Tight(mlp().eval())
     tight.model.register_forward_pre_hook(lambda _module, args: attempts.append(args[0].shape[0]))
     split = Split(guest, torch, lambda: False)
     split.watch([tight])
     care = split._care(tight)
+    care.wants_cut = lambda _args, _kwargs: True
+    return guest, tight, care, attempts
+
+
+def test_the_size_that_fits_is_remembered() -> None:
+    """Only the first step of a shape has to find out."""
+    guest, tight, _care, attempts = always_cut()
     for _ in range(3):
         attempts.clear()
-        care.wants_cut = lambda _args, _kwargs: True
         classify(tight, rows()).backward()
 
     assert max(attempts) <= FITS
@@ -523,13 +530,7 @@ def test_the_size_that_fits_is_remembered() -> None:
 
 def test_an_odd_batch_does_not_make_the_parts_of_others_smaller() -> None:
     """A batch that is one sample too large runs in halves, and those that fit are run at once as before."""
-    guest, attempts = Guest(), []
-    tight = Tight(mlp().eval())
-    tight.model.register_forward_pre_hook(lambda _module, args: attempts.append(args[0].shape[0]))
-    split = Split(guest, torch, lambda: False)
-    split.watch([tight])
-    care = split._care(tight)
-    care.wants_cut = lambda _args, _kwargs: True
+    _guest, tight, care, attempts = always_cut()
     x, y = rows()
     classify(tight, (x, y)).backward()
     (found,) = care.sizes.values()

@@ -116,7 +116,8 @@ class Acts:
             return False
         if self.states.why_not():
             return False
-        self._hide(pending)
+        if pending is not None:
+            self._hide([p for group in pending.param_groups for p in group["params"]])
         self._go_back("the loss ran away")
         return True
 

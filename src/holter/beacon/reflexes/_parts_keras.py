@@ -18,8 +18,8 @@ class Parts:
         self.changing = changing(self.model)
         self.missing = set()  # weights that the loss does not depend on
         self.by = None
-        self.part = care.function(care.tf.autograph.experimental.do_not_convert(self._part))
-        self.close = care.function(care.tf.autograph.experimental.do_not_convert(self._close))
+        self.part = care.function(self._part)
+        self.close = care.function(self._close)
         self.checked = self.tracks_size = False
 
     def _like(self, weight):

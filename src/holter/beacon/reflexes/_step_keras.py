@@ -82,6 +82,23 @@ def changing(model):
     return list({id(variable): variable for variable in found}.values())
 
 
+def values_of(tf, model):
+    """What a step changes beside the weights, and what it is now."""
+    return [(variable, tf.identity(variable.value)) for variable in changing(model)]
+
+
+def changed_by(tf, model, before):
+    """The same after a step: Keras makes some of its trackers only when it first needs them."""
+    known = {id(variable) for variable, _ in before}
+    new = [variable for variable in changing(model) if id(variable) not in known]
+    return before + [(variable, tf.zeros_like(variable.value)) for variable in new]
+
+
+def put_back(values):
+    for variable, value in values:
+        variable.assign(value)
+
+
 def scales_loss(optimizer):
     """True for an optimizer that skips steps with infinite gradients by itself, and has to see them for that."""
     return any(cls.__name__ == "LossScaleOptimizer" for cls in type(optimizer).__mro__)
@@ -121,8 +138,7 @@ def settle(tf, model, gradients, loss, write, before, state):
         return flat
 
     def left():
-        for variable, value in before:
-            variable.assign(value)
+        put_back(before)
         if hasattr(tracker, "total"):  # the mean of no batch is no number, least of all the best
             none = tf.equal(tracker.count.value, 0)
             for variable, mark in ((tracker.total, float("nan")), (tracker.count, 1.0)):

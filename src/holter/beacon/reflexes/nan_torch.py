@@ -75,7 +75,7 @@ class NanHeal:
                 if self.suspect or self.until < 0:
                     self._judge(optimizer)
                 if self.states.cuda is None and not self.acts.hidden:
-                    self._keep([p for group in optimizer.param_groups for p in group["params"]])
+                    self._keep(optimizer)
             self.within = closure is not None
             if self.rate.factor != 1.0:
                 self.rate.lower(optimizer)
@@ -95,14 +95,14 @@ class NanHeal:
                 self.rate.give_back()
             if self.acts.hidden:
                 self.acts.show()
-            elif self.states.cuda is not None or self.within:
-                self._keep([])
+            elif late:
+                self._keep(None)
             self._look_up()
         except Exception as error:
             self.guard.caught("after step", error)
 
     def _keep(self, pending):
-        """Keep the state, where it is time and it is good.
+        """Keep the state, where it is time and it is good; `pending` is the optimizer whose step comes next.
 
         Before a step, the loss at hand is that of these very weights: one that throws them far off is known by the
         next. A copy from a device has to be begun after the step, so as to go on beside the next forward.
@@ -110,7 +110,7 @@ class NanHeal:
         if self.beat.since < self.states.next_at or self.acts.is_one_of_several():
             return
         if not self.acts.ran_off(pending):
-            self.states.keep(max(1, self.beat.steps + (not pending)), self.acts.losses())
+            self.states.keep(max(1, self.beat.steps + (pending is None)), self.acts.losses())
 
     def _look_up(self):
         """Calm is when a step needs no more than to be counted."""

@@ -14,6 +14,7 @@ from ..adapters import _patch
 from ._care_keras import Care
 from ._oom import is_oom
 from ._own_step_keras import OwnStep
+from ._train_function_keras import TrainFunction
 
 # In errors that hold another, of a compiled step or of a call into Python.
 _WORDS = ("RESOURCE_EXHAUSTED", "ResourceExhaustedError", "CUDA_ERROR_OUT_OF_MEMORY", "failed to allocate memory")
@@ -43,7 +44,7 @@ class Split:
         @functools.wraps(inner_make)
         def make_train_function(model, *args, **kwargs):
             result = inner_make(model, *args, **kwargs)
-            if not isinstance(model.train_function, (Care, OwnStep)):
+            if not isinstance(model.train_function, TrainFunction):
                 try:
                     kind = OwnStep if self.has_own_step(model) else Care
                     model.train_function = kind(self, model, model.train_function)
@@ -80,9 +81,9 @@ class Split:
     def tell_split(self, care, size, words):
         name, rows = care.name, care.rows
         parts = -(-size // rows)
-        if parts < 2 or (care, rows) in self.told:
+        if parts < 2 or care.told == rows:
             return
-        self.told.add((care, rows))
+        care.told = rows
         keeps, because = care.keeps()
         if (name, rows, because) in self.told:
             return
