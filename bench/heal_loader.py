@@ -1,6 +1,6 @@
 """Whole scripts under memory caps on a GPU, run by `holter run --heal`, beside the best accumulation by hand.
 
-    python bench/heal_loader.py [transformer] [conv] [lstm]
+    python bench/heal_loader.py [transformer] [conv] [lstm] [85] [70] [50] [35]
 
 The script is bench/loop_capped.py, five passes over a loader. Where most of a batch would be computed twice, the run
 goes on with smaller batches from its loader at the next pass; the last pass is what a long training comes to.
@@ -18,7 +18,7 @@ from typing import Any
 
 SCRIPT = str(Path(__file__).with_name("loop_capped.py"))
 KINDS = {"transformer": 64, "conv": 256, "lstm": 256}
-CAPS = (0.85, 0.70, 0.50, 0.35)
+CAPS = ("85", "70", "50", "35")  # per cent of what the plain step needs
 
 
 def run(*words: str, heal: bool = False) -> tuple[dict[str, Any] | None, str]:
@@ -34,21 +34,6 @@ def run(*words: str, heal: bool = False) -> tuple[dict[str, Any] | None, str]:
     return (json.loads(lines[-1]) if lines else None), "\n".join(said if lines else done.stderr.splitlines()[-5:])
 
 
-def by_hand(kind: str, cap: int) -> tuple[int, dict[str, Any] | None]:
-    """The best micro-batch under the cap, by trying them from the largest down until they only get slower."""
-    best: tuple[int, dict[str, Any] | None] = (0, None)
-    micro = KINDS[kind] // 2
-    while micro >= 1:
-        found, _ = run(kind, str(cap), str(micro))
-        if found is not None:
-            if best[1] is None or found["passes"][-1] < best[1]["passes"][-1]:
-                best = (micro, found)
-            else:
-                break
-        micro //= 2
-    return best
-
-
 def main() -> None:
     for kind in [one for one in sys.argv[1:] if one in KINDS] or list(KINDS):
         plain, said = run(kind, "0")
@@ -57,21 +42,19 @@ def main() -> None:
             continue
         need = plain["peak"]
         print(f"{kind}: {need / 1e9:.1f} GB, {plain['samples'] / plain['passes'][-1]:.0f} samples/s without a cap")
-        for share in CAPS:
-            cap = int(share * need)
+        for share in [one for one in sys.argv[1:] if one in CAPS] or CAPS:
+            cap = int(share) * need // 100
             ours, said = run(kind, str(cap), heal=True)
-            micro, hand = by_hand(kind, cap)
+            hand, _ = run(kind, str(cap), str(KINDS[kind] // 2))  # its last line is the best
             if ours is None or hand is None:
-                print(
-                    f"  {share:.0%}: {'ours failed: ' + said if ours is None else 'by hand nothing fits'}", flush=True
-                )
+                print(f"  {share} %: {'ours failed: ' + said if ours is None else 'by hand nothing fits'}", flush=True)
                 continue
             speed = hand["passes"][-1] / ours["passes"][-1]
             off = max(abs(a - b) / abs(b) for a, b in zip(ours["losses"], plain["losses"], strict=True))
             rate = ours["samples"] / ours["passes"][-1]
             print(
-                f"  {share:.0%}: last pass {rate:.0f} samples/s, {speed:.0%} of the best by hand "
-                f"(micro-batch {micro}); passes {[round(t, 2) for t in ours['passes']]} s, by hand "
+                f"  {share} %: last pass {rate:.0f} samples/s, {speed:.0%} of the best by hand "
+                f"(micro-batch {hand['micro']}); passes {[round(t, 2) for t in ours['passes']]} s, by hand "
                 f"{hand['passes'][-1]:.2f} s; mean losses of passes {off:.1e} off\n{said}",
                 flush=True,
             )

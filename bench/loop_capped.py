@@ -1,6 +1,8 @@
 """A plain loop over a DataLoader on a GPU under a memory cap; one JSON line with the seconds of each pass.
 
-python bench/loop_capped.py KIND CAP_BYTES [MICRO]      with MICRO: accumulation by hand, in parts of this many
+python bench/loop_capped.py KIND CAP_BYTES            the script that `holter run --heal` is shown
+python bench/loop_capped.py KIND CAP_BYTES MICRO      accumulation by hand in parts of MICRO, and of half as many, until
+                                                      they only get slower: a line for each that is quicker
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
@@ -17,6 +20,7 @@ from heal_models import KINDS
 from torch.utils.data import DataLoader, TensorDataset
 
 PASSES, BATCHES = 5, 8
+BY_HAND = 3  # passes for each size of the parts
 
 
 def main() -> None:
@@ -35,27 +39,48 @@ def main() -> None:
         torch.cuda.set_per_process_memory_fraction(cap / torch.cuda.get_device_properties(0).total_memory)
     torch.cuda.reset_peak_memory_stats()
     loader = DataLoader(TensorDataset(*rows), batch_size=size, shuffle=True)
-    passes, losses = [], []
-    for _ in range(PASSES):
-        began, total, seen = time.perf_counter(), 0.0, 0
-        for batch in loader:
-            x, y = (part.cuda() for part in batch)
-            optimizer.zero_grad(set_to_none=True)
-            if micro:
-                for begin in range(0, size, micro):
-                    loss = loss_of(model, (x[begin : begin + micro], y[begin : begin + micro]), micro / size)
+
+    def train(micro: int, passes: int) -> dict[str, Any]:
+        took, losses = [], []
+        for _ in range(passes):
+            began, total, seen = time.perf_counter(), 0.0, 0
+            for batch in loader:
+                x, y = (part.cuda() for part in batch)
+                optimizer.zero_grad(set_to_none=True)
+                if micro:
+                    for begin in range(0, size, micro):
+                        loss = loss_of(model, (x[begin : begin + micro], y[begin : begin + micro]), micro / size)
+                        loss.backward()
+                else:
+                    loss = loss_of(model, (x, y))
                     loss.backward()
-            else:
-                loss = loss_of(model, (x, y))
-                loss.backward()
-            optimizer.step()
-            total += loss.item() * (size / micro if micro else 1)
-            seen += 1
-        torch.cuda.synchronize()
-        passes.append(time.perf_counter() - began)
-        losses.append(total / seen)
-    peak = torch.cuda.max_memory_allocated()
-    print(json.dumps({"passes": passes, "losses": losses, "peak": peak, "samples": size * BATCHES}))
+                optimizer.step()
+                total += loss.item() * (size / micro if micro else 1)
+                seen += 1
+            torch.cuda.synchronize()
+            took.append(time.perf_counter() - began)
+            losses.append(total / seen)
+        peak = torch.cuda.max_memory_allocated()
+        return {"micro": micro, "passes": took, "losses": losses, "peak": peak, "samples": size * BATCHES}
+
+    if not micro:
+        print(json.dumps(train(0, PASSES)), flush=True)
+        return
+    best = float("inf")
+    while micro >= 1:
+        try:
+            found = train(micro, BY_HAND)
+        except torch.OutOfMemoryError:
+            found = None
+        if found is None:
+            optimizer.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
+        elif found["passes"][-1] < best:
+            best = found["passes"][-1]
+            print(json.dumps(found), flush=True)
+        else:
+            return
+        micro //= 2
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from holter.beacon.reflexes._care_torch import Care
+from holter.beacon.reflexes._tuning import Tuning
+from holter.beacon.reflexes.loader_torch import LoaderSplit
 from tests.endings.conftest import Join, memory_cgroup  # noqa: F401
 from tests.endings.ward import Case
 
@@ -57,14 +59,40 @@ def test_the_updates_are_those_of_the_run_with_room_for_all(
     assert "split-batch" in [act["act"] for act in healed.verdict()["interventions"]]
 
 
-@pytest.mark.parametrize(("kept", "asked"), [((1, 4), [8]), ((1, 2), [4]), ((3, 4), []), ((1, 1), [])])
+@pytest.mark.parametrize(("kept", "asked"), [((1, 4), [4.0]), ((1, 2), [2.0]), ((3, 4), []), ((1, 1), [])])
 def test_the_loader_is_asked_where_three_parts_in_ten_are_computed_twice(
-    kept: tuple[int, int], asked: list[int]
+    kept: tuple[int, int], asked: list[float]
 ) -> None:
-    """Its own parts times those of the split: here it hands out two already."""
-    told: list[int] = []
-    loader = SimpleNamespace(parts=2, ask=told.append)
-    care = SimpleNamespace(kept=kept, split=SimpleNamespace(loader=loader))
-    Care._spare_the_second_pass(care, kept[1])
+    """For parts of as many samples as were seen to fit."""
+    told: list[float] = []
+    loader = SimpleNamespace(ask=told.append)
+    care = SimpleNamespace(kept=kept, split=SimpleNamespace(loader=loader), _rows_by_themselves=lambda *_: 0)
+    Care._spare_the_second_pass(care, (), Tuning(240, 240 // kept[1], 1))
 
     assert told == asked
+
+
+def test_parts_from_the_loader_may_be_larger_since_the_rest_of_the_batch_is_not_there() -> None:
+    """What a sample takes by itself counts, and not the outputs of the whole batch that stay in place."""
+    room, weights = SimpleNamespace(workspace=1.2), SimpleNamespace(bytes=100)
+    care = SimpleNamespace(costs={(): (10, 100 + 4 * 256)}, left=2000, room=room, weights=weights)
+
+    assert Care._rows_by_themselves(care, (), 256) == 100  # (0.85 * 2000 - 100) / (10 * 1.2 + 4)
+
+
+def test_the_loader_hands_out_the_largest_parts_that_were_seen_to_fit() -> None:
+    """In place more parts may be the quicker ones, since more of them can be kept; at the loader nothing is dropped."""
+    tuning = Tuning(256, 64, 1)
+    while not tuning.done:
+        tuning.took(1.0 / tuning.parts, lambda rows: rows <= 90)
+
+    assert (tuning.rows, tuning.fits) == (16, 86)
+
+
+@pytest.mark.parametrize(("parts", "times", "wanted"), [(1, 256 / 86, 3), (3, 2.0, 6), (2, 128 / 100, 3), (4, 0.5, 4)])
+def test_the_loader_multiplies_its_parts_from_the_next_pass_on(parts: int, times: float, wanted: int) -> None:
+    """A model may be handed more or fewer samples than its loader gives: only the proportion counts."""
+    loader = SimpleNamespace(parts=parts, wanted=parts)
+    LoaderSplit.ask(loader, times)
+
+    assert (loader.wanted, loader.parts) == (wanted, parts)

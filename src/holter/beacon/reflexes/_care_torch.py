@@ -46,6 +46,7 @@ class Care:
         self.outputs = {}  # the same -> shapes, dtypes and devices of a part's outputs
         self.costs = {}  # the same -> what a sample's graph takes, and what is still to come after the forward
         self.began = 0.0  # the last call in parts
+        self.left = 0  # the room before it
         self.norms = [m for m in module.modules() if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
         self._kinds = {}
 
@@ -148,22 +149,22 @@ class Care:
         known = self.sizes.get(call.shapes)
         if known is None and self.split.asked > 1:
             return max(self.fewest, -(-call.size // self.split.asked))
-        if known is None or known.rows >= call.size:
+        if known is None or call.size <= known.fits + (call.size != known.size):  # loaders cut to a sample's difference
             return -1
         now = monotonic()
         before = known.parts
         if now - self.began < _PAUSE and call.size == known.size:
             known.took(now - self.began, lambda rows: self._might_fit(call, rows))
-        self.began = now
+        self.began, self.left = now, self.room.left()
         if known.parts != before:
             self.room.other_parts()
-        parts = -(-call.size // known.rows)
+        parts = -(-call.size // (known.rows if call.size == known.size else known.fits))
         return -(-call.size // parts)  # parts of one size
 
     def _might_fit(self, call, rows):
         """Before a call, with nothing of it there yet: is there room for so many samples at once?"""
         each, to_come = self.costs.get(call.shapes, (0, 0))
-        return rows * each * _WORKSPACE + to_come < self.room.left()
+        return rows * each * self.room.workspace + to_come < self.room.left()
 
     def rows_that_fit(self, each, remaining, to_come):
         """The samples of a part, by what one takes."""
@@ -227,7 +228,7 @@ class Care:
         key = call.shapes
         known = self.sizes.get(key)
         # Parts that came out smaller than they were asked for did not fit; those of an odd batch are only what it left.
-        if known is None or (call.size != known.size and rows < min(known.rows, asked or call.size)):
+        if known is None or (call.size != known.size and rows < min(known.fits, asked or call.size)):
             if len(self.sizes) >= _SHAPES:
                 self.sizes.clear()  # each batch has a shape of its own: only the last ones are remembered
             known = self.sizes[key] = Tuning(call.size, rows, self.fewest)
@@ -237,13 +238,19 @@ class Care:
         if known.done or not known.tried:
             self.split.tell_split(self, call.size, rows)
         if known.done and call.size == known.size:
-            self._spare_the_second_pass(known.parts)
+            self._spare_the_second_pass(call.shapes, known)
 
-    def _spare_the_second_pass(self, parts):
+    def _spare_the_second_pass(self, shapes, known):
         """Where most parts are computed twice, the loader hands out parts from its next pass on: nothing is, then."""
         kept, of = self.kept
         if self.split.loader is not None and of > 1 and of - kept >= _TWICE * of:
-            self.split.loader.ask(self.split.loader.parts * parts)
+            self.split.loader.ask(known.size / max(known.fits, self._rows_by_themselves(shapes, known.size)))
+
+    def _rows_by_themselves(self, shapes, size):
+        """The samples that would fit if the rest of the batch were not there: its outputs, and the loss over them."""
+        each, to_come = self.costs.get(shapes, (0, 0))
+        each = each * self.room.workspace + (to_come - self.weights.bytes) / size
+        return min(size // 2, int((self.left * _SPARE - self.weights.bytes) / each)) if each > 0 else 0
 
     def has_room(self, call, each, to_come):
         """After a forward in parts: what a sample took; now and then other sizes are tried anew."""

@@ -14,6 +14,8 @@ _MOVES = 24 << 20
 class CudaRoom:
     """A CUDA device: what the allocator has handed out, against what it may take in all."""
 
+    workspace = 1.2  # what a larger part may take, against its graph: to try one that does not fit costs little here
+
     def __init__(self, torch, device):
         self.torch = torch
         self.index = device.index if device.index is not None else torch.cuda.current_device()
@@ -21,9 +23,12 @@ class CudaRoom:
         self.limit = self._limit()
         self.slack = _SLACK * self.limit  # room that nothing is kept in
 
+    def _stats(self):
+        # What `torch.cuda.memory_allocated` asks for, without the hundred other figures that it names on the way.
+        return self.torch._C._cuda_memoryStats(self.index) if self.torch.cuda.is_initialized() else {}
+
     def _retries(self):
-        stats = self.torch._C._cuda_memoryStats(self.index) if self.torch.cuda.is_initialized() else {}
-        return stats.get("num_alloc_retries", 0)
+        return self._stats().get("num_alloc_retries", 0)
 
     def look_back(self):
         """After a backward: an allocator that had to give back its cache first has made the device wait."""
@@ -43,7 +48,7 @@ class CudaRoom:
         return min(free + cuda.memory_reserved(self.index), int(total * share))
 
     def used(self):
-        return self.torch.cuda.memory_allocated(self.index)
+        return self._stats().get("allocated_bytes", {}).get("all", {}).get("current", 0)
 
     def left(self):
         return self.limit - self.used()
@@ -60,6 +65,8 @@ class CudaRoom:
 
 class MetalRoom:
     """Apple's GPU: what the driver holds for this process, against what Metal recommends."""
+
+    workspace = 1.5
 
     def __init__(self, torch):
         self.torch = torch
@@ -88,6 +95,8 @@ class MetalRoom:
 
 class HostRoom:
     """The host's memory, as far as the soft wall lets it grow; without a wall there is no end that could be told."""
+
+    workspace = 1.5
 
     def __init__(self):
         self.page = os.sysconf("SC_PAGE_SIZE")

@@ -1,7 +1,7 @@
 """Which number of parts is the fastest: many small parts let more graphs be kept, few large ones use a device better.
 
 Found by timing a few steps of each: first fewer parts while that is quicker and there is room for them, then more,
-then the numbers on both sides of the best.
+then the numbers on both sides of the best, and at last the fewest parts that fit.
 """
 
 _STEPS = 4  # with one number of parts, of which the first does not count: libraries choose their algorithms in it
@@ -24,6 +24,12 @@ class Tuning:
     @property
     def rows(self):
         return -(-self.size // self.parts)
+
+    @property
+    def fits(self):
+        """The most samples at once that were seen to fit: more than in the quickest parts, where those keep graphs."""
+        fitted = [parts for parts in self.tried if parts > self.too_few] or [self.parts]
+        return -(-self.size // min(fitted))
 
     def took(self, seconds, fits):
         """A step with the present number took so long; `fits` tells whether so many samples might fit at once."""
@@ -55,7 +61,8 @@ class Tuning:
     def _go_on(self, fits):
         """To the next number that is worth a try, or for good to the best."""
         best = self.best[1]
-        for parts in (-(-best // 2), 2 * best, best - 1, best + 1):
+        # The last one is not for speed in place, but to know how large a part may be where none is computed twice.
+        for parts in (-(-best // 2), 2 * best, best - 1, best + 1, min(self.tried) - 1):
             if parts in self.tried or parts <= self.too_few or parts > _MOST * self.first:
                 continue
             rows = -(-self.size // parts)

@@ -10,11 +10,9 @@ import functools
 from ._oom import is_oom, oom_error
 
 _LARGE = 1 << 20  # elements: below this a loss is never the reason
-_TAKES = 24  # bytes for each element of a part: in float32 the logits, their softmax and its gradient, and copies
-_NEEDS = 3  # a loss that is left alone, in its own precision: the logarithms, their gradient and the logits'
-_SPARE = 0.9
-_PART = 0.2  # of the room that is left, for what one part takes
-_MOST = 1 << 25  # elements of a part: more are no faster
+_SPARE = 0.9  # of the room: where a loss takes less it is left alone, since a backward that fails can't be undone
+_PART = 0.5  # of the room that is left, for what one part takes
+_MOST, _MOST_CPU = 1 << 27, 1 << 25  # elements of a part: more are no faster
 
 
 class LossSplit:
@@ -23,6 +21,7 @@ class LossSplit:
     def __init__(self, split):
         self.split, self.torch = split, split.torch
         self.told = False
+        self.too_many = float("inf")  # elements of a part that was seen not to fit
 
     def patch(self):
         functional = self.torch.nn.functional
@@ -42,19 +41,16 @@ class LossSplit:
         if not how.known or not logits.requires_grad or target.requires_grad or logits.dim() < 2:
             return inner(logits, target, *args, **kwargs)
         room = self.split.room(logits.device)
-        need = logits.numel() * _NEEDS * max(4, logits.element_size())
-        if need < _SPARE * room.left():
+        if _need(self.torch, how, logits, target) < _SPARE * room.left():
             try:
                 return inner(logits, target, *args, **kwargs)
             except Exception as error:
                 if not is_oom(error):
                     raise
             room.ran_out()
-        loss = _class(self.torch).apply(self, inner, how, room, logits, target)
-        self._tell(logits)
-        return loss
+        return _class(self.torch).apply(self, inner, how, room, logits, target)
 
-    def _tell(self, logits):
+    def tell(self, logits):
         if self.told:
             return
         self.told = True
@@ -117,16 +113,35 @@ def _class(torch):
     return LossInParts
 
 
+def _need(torch, how, logits, target):
+    """What a loss takes: the logarithms and their gradient, in float32 under autocast, and the logits' gradient."""
+    own = logits.element_size()
+    asked = getattr(torch, "get_autocast_dtype", None)  # PyTorch before 2.4 asks for each device by a name of its own
+    mixed = torch.is_autocast_enabled(logits.device.type) if asked is not None else True
+    smooth = how.smoothing > 0 or target.is_floating_point()  # every class has a share in the loss of a sample
+    return logits.numel() * ((3 if smooth else 2) * max(own, 4 if mixed else 0) + own)
+
+
 def _in_parts(torch, reflex, inner, how, room, logits, target):
-    """The loss and the gradient of the logits, some rows at a time."""
-    size, each = logits.shape[0], logits[0].numel() * _TAKES
-    gradient = _room_for(torch, reflex, room, logits)
+    """The loss and the gradient of the logits: all at once where that just fits, otherwise some rows at a time."""
+    size, each = logits.shape[0], logits[0].numel()
     divisor = how.divisor(torch, logits, target)
     kind = torch.float64 if logits.dtype is torch.float64 else torch.float32
     scale = divisor.to(kind) if logits.dtype is torch.float16 else torch.ones_like(divisor, dtype=kind)
     share = scale / divisor
+    need = _need(torch, how, logits, target)
+    if need <= room.left() and logits.numel() < reflex.too_many:
+        done = _part(torch, inner, how, logits, target, share)
+        if done is not None:
+            return done[0] / scale, done[1], scale
+        room.ran_out()
+        reflex.too_many = logits.numel()
+    reflex.tell(logits)
+    gradient = _room_for(torch, reflex, room, logits)
     total = torch.zeros((), device=logits.device, dtype=kind)
-    rows = max(1, min(size, int(_PART * max(room.left(), 0) / each), _MOST // logits[0].numel()))
+    most = min(_MOST_CPU if logits.device.type == "cpu" else _MOST, reflex.too_many / 2)
+    rows = max(1, min(size, int(_PART * max(room.left(), 0) * size / need), int(most // each)))
+    rows = -(-size // -(-size // rows))  # parts of one size
     begin = 0
     while begin < size:
         end = min(size, begin + rows)
@@ -136,6 +151,7 @@ def _in_parts(torch, reflex, inner, how, room, logits, target):
             if not reflex.split.release():
                 if rows == 1:
                     raise oom_error(torch, "out of memory in a loss of a single row")
+                reflex.too_many = min(reflex.too_many, rows * each)
                 rows //= 2
             continue
         loss, gradient[begin:end] = done
