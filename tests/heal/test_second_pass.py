@@ -59,14 +59,14 @@ def test_the_updates_are_those_of_the_run_with_room_for_all(
     assert "split-batch" in [act["act"] for act in healed.verdict()["interventions"]]
 
 
-@pytest.mark.parametrize(("kept", "asked"), [((1, 4), [4.0]), ((1, 2), [2.0]), ((3, 4), []), ((1, 1), [])])
+@pytest.mark.parametrize(("kept", "asked"), [((1, 4), [4]), ((1, 2), [2]), ((3, 4), []), ((1, 1), [])])
 def test_the_loader_is_asked_where_three_parts_in_ten_are_computed_twice(
-    kept: tuple[int, int], asked: list[float]
+    kept: tuple[int, int], asked: list[int]
 ) -> None:
     """For parts of as many samples as were seen to fit."""
-    told: list[float] = []
-    loader = SimpleNamespace(ask=told.append)
-    care = SimpleNamespace(kept=kept, split=SimpleNamespace(loader=loader), _rows_by_themselves=lambda *_: 0)
+    told: list[int] = []
+    care = SimpleNamespace(kept=kept, split=SimpleNamespace(loader=SimpleNamespace(ask=told.append)), alone={})
+    care._rows_alone = lambda *_: 0
     Care._spare_the_second_pass(care, (), Tuning(240, 240 // kept[1], 1))
 
     assert told == asked
@@ -75,9 +75,35 @@ def test_the_loader_is_asked_where_three_parts_in_ten_are_computed_twice(
 def test_parts_from_the_loader_may_be_larger_since_the_rest_of_the_batch_is_not_there() -> None:
     """What a sample takes by itself counts, and not the outputs of the whole batch that stay in place."""
     room, weights = SimpleNamespace(workspace=1.2), SimpleNamespace(bytes=100)
-    care = SimpleNamespace(costs={(): (10, 100 + 4 * 256)}, left=2000, room=room, weights=weights)
+    care = SimpleNamespace(costs={(): (10, 100 + 4 * 256)}, left=1700, room=room, weights=weights)
 
-    assert Care._rows_by_themselves(care, (), 256) == 100  # (0.85 * 2000 - 100) / (10 * 1.2 + 4)
+    assert Care._rows_alone(care, (), 256) == 100  # (1700 - 100) / (10 * 1.2 + 4)
+
+
+def test_a_part_from_the_loader_is_tried_whole_up_to_what_is_thought_to_fit() -> None:
+    """Though in place, with all the outputs of the batch beside them, only smaller ones were seen to fit."""
+    care = SimpleNamespace(alone={"rows": 64})
+    known = Tuning(256, 32, 1)
+
+    assert Care._fits_at_once(care, SimpleNamespace(size=64, shapes="rows"), known) == 65
+    assert Care._fits_at_once(care, SimpleNamespace(size=256, shapes="rows"), known) == 32
+    assert Care._fits_at_once(care, SimpleNamespace(size=64, shapes="others"), known) == 33
+
+
+def test_a_part_that_was_thought_to_fit_and_did_not_is_tuned_by_itself() -> None:
+    """So that the loader is asked for smaller ones, instead of each being computed twice for good."""
+    said: list[tuple[int, int]] = []
+    split = SimpleNamespace(tell_split=lambda _care, size, rows: said.append((size, rows)), loader=None)
+    care = SimpleNamespace(alone={"rows": 64}, sizes={"rows": Tuning(256, 32, 1)}, calls={}, fewest=1, split=split)
+    care._fits_at_once = lambda *given: Care._fits_at_once(care, *given)
+    Care.learned(care, SimpleNamespace(size=200, shapes="rows"), 29, 29)  # a last batch, in place, as it was asked for
+    assert care.alone
+
+    Care.learned(care, SimpleNamespace(size=64, shapes="rows"), 32)
+
+    assert care.alone == {}
+    assert (care.sizes["rows"].size, care.sizes["rows"].rows) == (64, 32)
+    assert said[-1] == (64, 32)
 
 
 def test_the_loader_hands_out_the_largest_parts_that_were_seen_to_fit() -> None:
@@ -89,8 +115,8 @@ def test_the_loader_hands_out_the_largest_parts_that_were_seen_to_fit() -> None:
     assert (tuning.rows, tuning.fits) == (16, 86)
 
 
-@pytest.mark.parametrize(("parts", "times", "wanted"), [(1, 256 / 86, 3), (3, 2.0, 6), (2, 128 / 100, 3), (4, 0.5, 4)])
-def test_the_loader_multiplies_its_parts_from_the_next_pass_on(parts: int, times: float, wanted: int) -> None:
+@pytest.mark.parametrize(("parts", "times", "wanted"), [(1, 3, 3), (3, 2, 6), (0, 2, 2)])
+def test_the_loader_multiplies_its_parts_from_the_next_pass_on(parts: int, times: int, wanted: int) -> None:
     """A model may be handed more or fewer samples than its loader gives: only the proportion counts."""
     loader = SimpleNamespace(parts=parts, wanted=parts)
     LoaderSplit.ask(loader, times)

@@ -1,5 +1,6 @@
 """What is known of one model that is watched over: how large a batch fits, how its outputs join, what it draws."""
 
+import math
 import weakref
 from contextlib import contextmanager
 from time import monotonic
@@ -47,6 +48,7 @@ class Care:
         self.costs = {}  # the same -> what a sample's graph takes, and what is still to come after the forward
         self.began = 0.0  # the last call in parts
         self.left = 0  # the room before it
+        self.alone = {}  # shapes -> how many samples are thought to fit where the loader hands out no more
         self.norms = [m for m in module.modules() if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
         self._kinds = {}
 
@@ -149,7 +151,7 @@ class Care:
         known = self.sizes.get(call.shapes)
         if known is None and self.split.asked > 1:
             return max(self.fewest, -(-call.size // self.split.asked))
-        if known is None or call.size <= known.fits + (call.size != known.size):  # loaders cut to a sample's difference
+        if known is None or call.size <= self._fits_at_once(call, known):
             return -1
         now = monotonic()
         before = known.parts
@@ -160,6 +162,11 @@ class Care:
             self.room.other_parts()
         parts = -(-call.size // (known.rows if call.size == known.size else known.fits))
         return -(-call.size // parts)  # parts of one size
+
+    def _fits_at_once(self, call, known):
+        if call.size == known.size:
+            return known.fits
+        return max(known.fits, self.alone.get(call.shapes, 0)) + 1  # the loader's parts differ by a sample
 
     def _might_fit(self, call, rows):
         """Before a call, with nothing of it there yet: is there room for so many samples at once?"""
@@ -227,8 +234,11 @@ class Care:
         """A batch of this shape went through, in parts of so many samples; so many were asked for."""
         key = call.shapes
         known = self.sizes.get(key)
+        thought_to_fit = known is not None and call.size <= self._fits_at_once(call, known)
         # Parts that came out smaller than they were asked for did not fit; those of an odd batch are only what it left.
-        if known is None or (call.size != known.size and rows < min(known.fits, asked or call.size)):
+        smaller = known is not None and call.size != known.size and rows < min(known.fits, asked or call.size)
+        if known is None or smaller or thought_to_fit:
+            self.alone.pop(key, None)
             if len(self.sizes) >= _SHAPES:
                 self.sizes.clear()  # each batch has a shape of its own: only the last ones are remembered
             known = self.sizes[key] = Tuning(call.size, rows, self.fewest)
@@ -244,13 +254,15 @@ class Care:
         """Where most parts are computed twice, the loader hands out parts from its next pass on: nothing is, then."""
         kept, of = self.kept
         if self.split.loader is not None and of > 1 and of - kept >= _TWICE * of:
-            self.split.loader.ask(known.size / max(known.fits, self._rows_by_themselves(shapes, known.size)))
+            parts = math.ceil(known.size / max(known.fits, self._rows_alone(shapes, known.size)))
+            self.alone[shapes] = math.ceil(known.size / parts)
+            self.split.loader.ask(parts)
 
-    def _rows_by_themselves(self, shapes, size):
+    def _rows_alone(self, shapes, size):
         """The samples that would fit if the rest of the batch were not there: its outputs, and the loss over them."""
         each, to_come = self.costs.get(shapes, (0, 0))
         each = each * self.room.workspace + (to_come - self.weights.bytes) / size
-        return min(size // 2, int((self.left * _SPARE - self.weights.bytes) / each)) if each > 0 else 0
+        return min(size // 2, int((self.left - self.weights.bytes) / each)) if each > 0 else 0
 
     def has_room(self, call, each, to_come):
         """After a forward in parts: what a sample took; now and then other sizes are tried anew."""

@@ -11,7 +11,6 @@ is handed out once more as it came, and the reason is told.
 """
 
 import functools
-import math
 import os
 import sys
 import weakref
@@ -99,7 +98,7 @@ class LoaderSplit:
 
     def ask(self, times):
         """From the next pass on, so many times the parts: in the middle of one the loop has counted whole batches."""
-        self.wanted = max(self.wanted, math.ceil(max(1, self.parts) * times))
+        self.wanted = max(self.wanted, max(1, self.parts) * times)
 
     def _begins(self, loader, iterator):
         if self.wanted != self.parts and not any(course.open and course.cut for course in self.courses.values()):
