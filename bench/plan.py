@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import plan_models
 import plan_preflight
 
+from holter.planner import mapped_heap
 from holter.planner.measured_torch import measure
 from holter.planner.plan_torch import Planner, base_of
 from holter.planner.process_memory import highest, resident
@@ -65,12 +66,17 @@ def predict(case: plan_models.Case, kind: str, cap: int, scale: float) -> dict[s
     measured = [[one.rows, one.peak, one.error] for one in planner.measured]
     fit = planner.correction
     drawn = [planner.drawing.summit(size).total for size in sizes]
-    without_holes = fit.at(sizes[-1], drawn[-1]).told() if kind == "cpu" else None
-    return {
+    found = {
         "best": best, "sizes": sizes, "peaks": peaks, "seconds": took, "calibrated": measured, "drawn": drawn,
         "offset": fit.offset, "slope": fit.slope, "off": fit.disagreement, "lines": planner.drawing.lines,
-        "base": base, "without_holes": without_holes,
+        "base": base,
     }  # fmt: skip
+    if kind == "cpu":
+        best = planner.largest_without_holes()
+        sizes = [max(1, int(best * share)) for share in SHARES]
+        peaks = [planner.without_holes(size).told() for size in sizes]
+        found["without holes"] = {"best": best, "sizes": sizes, "peaks": peaks}
+    return found
 
 
 def predict_by_steps(recipe: Recipe, kind: str, cap: int, base: int, why: str) -> dict[str, Any]:
@@ -193,15 +199,24 @@ def one_case(case: plan_models.Case, kind: str, cap: int, scale: float) -> dict[
     except Exception as error:
         found.setdefault("errors", []).append(f"torch-preflight: {type(error).__name__} {error}"[:300])
     if kind == "cpu":
-        mapped = {"MALLOC_MMAP_THRESHOLD_": "65536"}
         found["true_again"] = aside("--part", "train", "--rows", str(found["sizes"][1]), *words)
-        found["true_without_holes"] = aside("--part", "train", "--rows", str(found["sizes"][-1]), *words, **mapped)
-        found["true_best"] = true_largest(
-            lambda rows: aside("--part", "train", "--rows", str(rows), *words) <= cap, found["best"], 40
-        )
+        found["true_best"] = None  # it is another one each time
+        if "without holes" in found:
+            measure_without_holes(found["without holes"], cap, words)
     else:
         found["true_best"] = true_largest(under_cap(case, scale, cap), found["best"], 150)
     return found
+
+
+def measure_without_holes(found: dict[str, Any], cap: int, words: list[str]) -> None:
+    """The same trainings in processes that are started as `holter plan --apply` starts them."""
+
+    def peak(rows: int) -> int:
+        return int(aside("--part", "train", "--rows", str(rows), *words, **mapped_heap.setting({})))
+
+    found["true"] = [peak(rows) for rows in found["sizes"]]
+    found["true_again"] = peak(found["sizes"][1])
+    found["true_best"] = true_largest(lambda rows: peak(rows) <= cap, found["best"], 60)
 
 
 def under_cap(case: plan_models.Case, scale: float, cap: int) -> Callable[[int], bool]:
@@ -345,40 +360,18 @@ def peers(case: plan_models.Case, kind: str, cap: int, scale: float, start: int)
 
 
 def show(found: list[dict[str, Any]]) -> None:
-    ours, high, theirs = [], [], []
+    off: dict[str, list[float]] = {}
     print(
-        f"{'model':<16}{'batch':>8}{'likely':>10}{'at most':>10}{'measured':>10}{'off':>8}{'MemTracker':>12}{'off':>8}"
+        f"{'model':<22}{'batch':>8}{'likely':>10}{'at most':>10}{'measured':>10}{'off':>8}{'MemTracker':>12}{'off':>8}"
     )
     for one in found:
-        for size, peak, true, other in zip(one["sizes"], one["peaks"], one["true"], one["tracker"], strict=True):
-            if true is None:
-                print(f"{one['name']:<16}{size:>8}  could not be measured")
-                continue
-            off = peak["likely"] / true - 1
-            ours.append(off)
-            high.append(peak["high"] / true - 1)
-            text = f"{'none':>12}"
-            if other is not None:
-                theirs.append(other / true - 1)
-                text = f"{other / 1e6:>12.0f}{theirs[-1]:>+8.1%}"
-            print(
-                f"{one['name']:<16}{size:>8}{peak['likely'] / 1e6:>10.0f}{peak['high'] / 1e6:>10.0f}{true / 1e6:>10.0f}"
-                f"{off:>+8.1%}{text}"
-            )
-        if one.get("true_best") is not None:
-            off = one["best"] / max(1, one["true_best"]) - 1
-            print(f"{'':<16}largest: {one['best']} planned, {one['true_best']} true ({off:+.1%})")
-    plain = [
-        one["without_holes"]["likely"] / one["true_without_holes"] - 1 for one in found if one.get("true_without_holes")
-    ]
-    guessed = [
-        guess / true - 1
-        for one in found
-        for guess, true in zip(one.get("preflight", ()), one["true"], strict=False)
-        if guess and true
-    ]
-    ways = {"without holes": plain, "likely": ours, "at most": high, "MemTracker": theirs, "torch-preflight": guessed}
-    for name, values in ways.items():
+        show_peaks(one["name"], one, off, "")
+        mapped = one.get("without holes")
+        if mapped:
+            show_peaks(f"{one['name']}, no holes", mapped, off, ", without holes")
+        pairs = zip(one.get("preflight", ()), one["true"], strict=False)
+        off.setdefault("torch-preflight", []).extend(guess / true - 1 for guess, true in pairs if guess and true)
+    for name, values in off.items():
         if values:
             under = sum(1 for value in values if value < -0.02)
             mean = sum(abs(value) for value in values) / len(values)
@@ -386,12 +379,36 @@ def show(found: list[dict[str, Any]]) -> None:
                 f"{name}: mean error {mean:.1%}, worst {max(values, key=abs):+.1%}, "
                 f"more than 2 % too low in {under} of {len(values)}"
             )
-    twice = [abs(one["true_again"] / one["true"][1] - 1) for one in found if one.get("true_again") and one["true"][1]]
-    if twice:
-        print(f"the same training measured twice: {sum(twice) / len(twice):.1%} apart, at most {max(twice):.1%}")
+    for name, ones in (("", found), (", without holes", [one.get("without holes", {}) for one in found])):
+        twice = [abs(one["true_again"] / one["true"][1] - 1) for one in ones if one.get("true_again")]
+        if twice:
+            print(f"the same training twice{name}: {sum(twice) / len(twice):.1%} apart, at most {max(twice):.1%}")
     plans = [one["seconds"] for one in found]
     tracked = [sum(one["tracker_seconds"]) for one in found]
     print(f"seconds per model: plan {sum(plans) / len(plans):.1f}, MemTracker {sum(tracked) / len(tracked):.1f}")
+
+
+def show_peaks(name: str, one: dict[str, Any], off: dict[str, list[float]], how: str) -> None:
+    """One model's peaks at its sizes, and its largest batch; what was foretold falsely goes to `off`."""
+    theirs = one.get("tracker") or [None] * len(SHARES)
+    for size, peak, true, other in zip(one["sizes"], one["peaks"], one["true"], theirs, strict=True):
+        if true is None:
+            print(f"{name:<22}{size:>8}  could not be measured")
+            continue
+        likely = peak["likely"] / true - 1
+        off.setdefault(f"likely{how}", []).append(likely)
+        off.setdefault(f"at most{how}", []).append(peak["high"] / true - 1)
+        text = ""
+        if other is not None:
+            off.setdefault("MemTracker", []).append(other / true - 1)
+            text = f"{other / 1e6:>12.0f}{other / true - 1:>+8.1%}"
+        print(
+            f"{name:<22}{size:>8}{peak['likely'] / 1e6:>10.0f}{peak['high'] / 1e6:>10.0f}{true / 1e6:>10.0f}"
+            f"{likely:>+8.1%}{text}"
+        )
+    if one.get("true_best") is not None:
+        share = one["best"] / max(1, one["true_best"]) - 1
+        print(f"{'':<22}largest: {one['best']} planned, {one['true_best']} true ({share:+.1%})")
 
 
 def main() -> None:

@@ -412,6 +412,62 @@ def test_without_heal_nothing_is_held_back_or_split(tmp_path: Path) -> None:
     assert not plain.kind("intervention")
 
 
+LARGE = (
+    BEGIN
+    + """
+@tf.custom_gradient
+def spoilt(kernel, at):
+    return tf.identity(kernel), lambda slope: (tf.where(tf.equal(at, 71), slope * np.nan, slope), None)
+
+
+class Spoilt(layers.Layer):
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 200))
+        self.calls = tf.Variable(0, trainable=False)
+
+    def call(self, given, training=False):
+        if training:
+            self.calls.assign_add(1)
+        return given @ spoilt(self.kernel, self.calls)
+
+
+# Both at the 71st step, when only small gradients are read.
+x, y = rng.normal(size=(16 * 120, 60)).astype("float32"), rng.normal(size=(16 * 120, 1)).astype("float32")
+first = layers.Dense(200, activation="relu", kernel_initializer=keras.initializers.Constant(0.1))
+if os.environ["KIND"] == "hidden":
+    x[16 * 70 + 4, 2] = -np.inf
+else:
+    first = Spoilt()
+model = keras.Sequential([keras.Input((60,)), first, layers.Dense(1)])
+model.compile(keras.optimizers.SGD(0.001), "mse")
+model.fit(x, y, batch_size=16, shuffle=False, verbose=0)
+told["good"] = all(bool(np.isfinite(weight).all()) for weight in model.get_weights())
+told["loss"] = float(model.evaluate(x[16 * 70 : 16 * 71], y[16 * 70 : 16 * 71], verbose=0))
+"""
+    + END
+)
+
+
+def test_an_infinity_that_the_loss_does_not_show_is_met_in_a_large_gradient(tmp_path: Path) -> None:
+    """Below zero a ReLU hides it: the loss and the biases' gradients are numbers, and the kernel's is not."""
+    done = run(tmp_path, LARGE, KIND="hidden", HOLTER_HEAL="safe")
+
+    assert said(done)["good"]
+    assert 0 < said(done)["loss"] < 100
+    (act,) = done.kind("intervention")
+    assert (act["act"], act["step"]) == ("hold-update", 71)
+    assert act["text"].endswith("`x` holds NaN or an infinity in sample 4 of the batch")
+
+
+def test_a_large_gradient_that_alone_is_no_number_is_gone_back_from(tmp_path: Path) -> None:
+    """Nothing else tells of it before the next loss: then the last good state is put back."""
+    done = run(tmp_path, LARGE, KIND="alone", HOLTER_HEAL="safe")
+
+    assert said(done)["good"]
+    acts = [(act["act"], act["step"]) for act in done.kind("intervention")]
+    assert acts == [("hold-update", 72), ("hold-update", 73), ("go-back", 74)]
+
+
 RATE = (
     BEGIN
     + """

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from holter.planner.mapped_heap import can_be_set
 from tests.conftest import Holter
 
 pytest.importorskip("torch")
@@ -79,3 +80,38 @@ def test_apply_runs_a_batch_in_parts_when_the_whole_does_not_fit(holter: Holter)
     assert "applied: each batch in" in said
     assert (holter.folder / "trained.txt").exists()
     assert "split-batch" in (holter("why", "--json").stdout.decode())
+
+
+HOLES = """
+import os, torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+wide = [part for _ in range(6) for part in (nn.Linear(512, 512), nn.GELU(), nn.LayerNorm(512))]
+model = nn.Sequential(nn.Linear(64, 512), *wide, nn.Linear(512, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for number in range(4):
+    x, y = torch.randn(5000, 64), torch.randint(0, 10, (5000,))
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+open("peak.txt", "w").write(status["VmHWM"].split()[0] + "\\n" + os.environ.get("GLIBC_TUNABLES", ""))
+"""
+
+
+@pytest.mark.skipif(not can_be_set(), reason="needs the GNU C library")
+def test_apply_starts_a_batch_with_a_heap_without_holes_where_that_is_what_it_takes(holter: Holter) -> None:
+    """The whole batch in one part, and within the memory that it had no room in with the heap as it is."""
+    script = holter.script(HOLES)
+    free = json.loads(holter("plan", "--memory", "4GB", "--json", "--", sys.executable, script, timeout=300).stdout)
+    rows = {row["name"]: row["peak"] for row in free["settings"]}
+    memory = (rows["as it is"]["high"] + rows["no holes in the heap"]["high"]) // 2
+    done = holter("plan", "--memory", str(memory), "--apply", "--", sys.executable, script, timeout=300)
+    peak, tunables = (holter.folder / "peak.txt").read_text().splitlines()
+
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"applied: no holes in the heap" in done.stderr
+    assert tunables == free["largest_without_holes"]["environ"]["GLIBC_TUNABLES"]
+    assert int(peak) * 1024 < memory

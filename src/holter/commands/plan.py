@@ -32,7 +32,7 @@ class NoPlan(HolterError):
     "--apply",
     "applies",
     is_flag=True,
-    help="Then run the command under `holter run --heal`, in as many parts as the plan found to fit.",
+    help="Then run the command under `holter run --heal`, as the plan found it to fit.",
 )
 @click.argument("words", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def command(memory: str | None, device: str | None, as_json: bool, applies: bool, words: tuple[str, ...]) -> None:
@@ -101,24 +101,27 @@ def _clear(guests: Path) -> None:
 
 
 def _apply(told: dict[str, Any], words: tuple[str, ...]) -> int:
-    """Hand the choice to `holter run`: as it is where that fits, else in the fewest parts that do."""
-    parts = 1
+    """Hand the choice to `holter run`: as it is where that fits, else the setting with the fewest parts that does."""
+    environ, said = {}, "it fits as it is"
     if not told["fits"]:
-        fitting = [row["accumulate"] for row in told.get("settings", []) if row["applies"] and row["fits"]]
+        fitting = [row for row in told.get("settings", []) if row["environ"] and row["fits"]]
         if not fitting:
             raise NoPlan(
                 "no number of parts fits that holter run can apply",
                 "Precision, checkpointing and the optimizer are the script's own: change them there",
             )
-        parts = min(fitting)
+        chosen = min(fitting, key=lambda row: row["accumulate"])
+        environ = chosen["environ"]
+        parts = chosen["accumulate"]
+        said = f"applied: each batch in {parts} parts with one update" if parts > 1 else f"applied: {chosen['name']}"
     from holter.commands._show import show_on_stderr
     from holter.commands._tell import tell_on_stderr
     from holter.commands.run import Healer
     from holter.recorder.launch import Launch
 
-    tell_on_stderr(f"applied: each batch in {parts} parts with one update" if parts > 1 else "it fits as it is")
+    tell_on_stderr(said)
     launch = Launch(
         list(words), name=None, on_hang="report", heal="safe", tell=tell_on_stderr, healer=Healer("report", None),
-        planned={"HOLTER_SPLIT": str(parts)} if parts > 1 else None,
+        planned=environ,
     )  # fmt: skip
     return launch.run(show_on_stderr)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from . import mapped_heap
 from .aside import Lost, aside, can_fork
 from .cuda_allocator import QUANTUM, reserved
 from .fake_torch import Fakes
@@ -26,6 +28,7 @@ class Drawing:
 
     def __init__(self, torch: Any, recipe: Recipe, kind: str) -> None:
         self.kind = kind
+        self.has_holes = kind == "cpu" and not mapped_heap.is_set(os.environ)
         here = kind == "cpu" or (kind == "cuda" and torch.cuda.is_available())
         device = torch.device(kind, 0) if here and kind == "cuda" else torch.device("cpu")
         self.fakes = Fakes(torch, recipe, device, kind, unseen_on_cuda if kind == "cuda" else unseen_on_cpu)
@@ -90,7 +93,7 @@ class Drawing:
 
     def height(self, rows: int) -> int:
         """The peak as it would be counted: of tensors on a GPU, with the heap's holes on a CPU."""
-        if self.kind != "cpu":
+        if not self.has_holes:
             return self.summit(rows).total
         if rows not in self.heights:
             self.heights[rows] = self._stretched(rows)
@@ -108,7 +111,7 @@ class Drawing:
 
     def doubt(self, rows: int) -> float:
         """What the heap's holes may take beyond what was drawn: they differ from run to run."""
-        if self.kind != "cpu":
+        if not self.has_holes:
             return 0.0
         holes = max(0, self.height(rows) - self.summit(rows).total)
         return max(_MORE_OF_HOLES * holes, _MORE_OF_HEAP * in_the_heap(self.at(rows)))

@@ -15,7 +15,8 @@ from typing import Any
 from .aside import Lost, aside, can_fork
 from .blocks_torch import checkpointed
 from .kernels_cuda import Taken, has_history, history, taken_by, watch_class
-from .process_memory import held, highest, leave_no_holes, of_files
+from .mapped_heap import leave_no_holes
+from .process_memory import held, highest, of_files
 from .step_torch import Recipe, batch_for, drop_gradients, one_step, optimizer_for
 
 # Of the pages of libraries that a step in a child reads, the share that the parent had read already.

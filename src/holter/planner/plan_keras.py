@@ -99,7 +99,7 @@ def _table(rows: int, fit: Any, limit: int, seen: list[dict[str, Any]]) -> list[
                 "because": "random numbers and batch statistics are drawn per part" if parts > 1 else "",
                 "how": f"HOLTER_SPLIT={parts}" if parts > 1 else "",
                 "single": True,
-                "applies": parts > 1,
+                "environ": {"HOLTER_SPLIT": str(parts)} if parts > 1 else {},
             }
         )
     return found

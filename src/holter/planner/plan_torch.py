@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import time
 from dataclasses import replace
 from typing import Any
 
+from . import mapped_heap
 from .aside import Lost, aside, can_fork
 from .blocks_torch import blocks_of
 from .drawing_torch import Drawing
@@ -23,6 +25,7 @@ from .unseen_cuda import BLAS, BLAS_HOPPER, CONTEXT, FIXED
 
 # Kernels are asked anew at the largest batch that was found, until it stays the same.
 _ROUNDS, _SAME = 4, 0.01
+_SPARE = 0.5  # of what the upper end allows for, kept free where memory is foretold closely
 
 
 class Planner:
@@ -123,16 +126,35 @@ class Planner:
         least = correction.at(rows, drawn)
         if least.high > self.memory:
             return False  # not even without a hole
+        if self.kind == "cpu" and not drawing.has_holes:
+            return self._fits_closely(least)
         if self.kind != "cuda":
             return self.peak(rows, drawing, correction).high <= self.memory
         blas = self._blas()
         unseen = least.likely - drawn
         blas = blas if unseen >= 2 * blas else 0
-        spare = 0.5 * (least.high - least.likely)
+        spare = _SPARE * (least.high - least.likely)
         limit = self.memory - self.context - max(0, unseen - 2 * blas) - spare
         if least.likely + spare + self.context > self.memory:
             return False
         return drawing.reserved(rows, int(limit), roomy, blas) is not None
+
+    def _fits_closely(self, at: Interval) -> bool:
+        """For what is foretold closely: nothing in it differs from run to run."""
+        return at.likely + _SPARE * (at.high - at.likely) <= self.memory
+
+    def without_holes(self, rows: int) -> Interval:
+        """The peak of a process on a CPU that was started with a heap that leaves none."""
+        offset = self.learned[0]
+        # A step that took less than was foretold had fewer holes: there is nothing in that for a heap without any.
+        more = self.correction if offset >= 0 else replace(self.correction, offset=self.correction.offset - offset)
+        return more.at(rows, self.drawing.summit(rows).total)
+
+    def largest_without_holes(self) -> int:
+        """The largest batch for such a process."""
+        free = self.memory - int(max(0.0, self.correction.offset))
+        near = largest(lambda rows: self.drawing.summit(rows).total <= 0.9 * free, self.recipe.rows)
+        return largest(lambda rows: self._fits_closely(self.without_holes(rows)), near)
 
     def largest(self, drawing: Drawing | None = None, correction: Correction | None = None) -> int:
         """The largest batch that fits."""
@@ -176,6 +198,11 @@ class Planner:
             "largest": {"batch": best, **(self.peak(best).told() if best else {})},
             "measured": [{"batch": m.rows, "peak": m.peak, "seconds": m.seconds} for m in good(self.measured)],
         }
+        if self.drawing.has_holes and mapped_heap.can_be_set():
+            mapped = self.largest_without_holes()
+            if mapped > best:
+                how = {"environ": mapped_heap.setting(os.environ)}
+                plan["largest_without_holes"] = {"batch": mapped, **self.without_holes(mapped).told(), **how}
         if table:
             found = self._table(seconds)
             plan["settings"], plan["buys_most"] = rank(found), buys_most(found)
@@ -207,7 +234,7 @@ class Planner:
         rows = []
         plain = min((m for m in good(self.measured)), key=lambda m: -m.rows, default=None)
         drawings: dict[tuple[Any, ...], tuple[Drawing, Correction, float | None]] = {}
-        for setting in settings_for(self.kind, self.recipe.rows, facts_of(self.torch, self.recipe)):
+        for setting in settings_for(self.kind, self.recipe.rows, facts_of(self.torch, self.recipe, self.kind)):
             if time.monotonic() > until:
                 self.notes.append(f"{setting.name} and what follows was not tried: {seconds:.0f} s were over")
                 break
@@ -246,22 +273,23 @@ class Planner:
         if setting.parts > 1:
             speed = self._speed_of(micro)
         at = self.peak(micro, drawing, correction)
+        environ = {"HOLTER_SPLIT": str(setting.parts)} if setting.parts > 1 else {}
         if setting.mapped:
-            at, speed = correction.at(micro, drawing.summit(micro).total), None
+            at, speed, environ = self.without_holes(micro), None, mapped_heap.setting(os.environ)
         because = "" if speed is not None else "there is no such device here" if not self.here else "not measured"
         return {
             "name": setting.name,
             "micro_batch": micro,
             "accumulate": setting.parts,
             "peak": at.told(),
-            "fits": at.high <= self.memory if setting.mapped else self.fits(micro, drawing, correction),
+            "fits": self._fits_closely(at) if setting.mapped else self.fits(micro, drawing, correction),
             "speed": round(speed, 2) if speed is not None else None,
             "speed_because": because,
             "keeps": setting.keeps,
             "because": setting.because,
             "how": setting.how,
             "single": setting.single,
-            "applies": setting.parts > 1,
+            "environ": environ,  # what `holter plan --apply` runs the command with
         }
 
     def _speed_of(self, micro: int) -> float | None:
@@ -311,7 +339,7 @@ def _around(rows: int) -> list[int]:
     return sorted({max(1, rows // 4), max(1, rows // 2), rows, rows * 2, rows * 4})
 
 
-def facts_of(torch: Any, recipe: Recipe) -> dict[str, Any]:
+def facts_of(torch: Any, recipe: Recipe, kind: str) -> dict[str, Any]:
     """What the settings depend on."""
     norm = torch.nn.modules.batchnorm._BatchNorm
 
@@ -330,6 +358,7 @@ def facts_of(torch: Any, recipe: Recipe) -> dict[str, Any]:
         names.append("adamw8bit")
     own = hasattr(recipe.model, "gradient_checkpointing_enable")
     return {
+        "holes": kind == "cpu" and mapped_heap.can_be_set() and not mapped_heap.is_set(os.environ),
         "blocks": bool(blocks_of(torch, recipe.model)),
         "checkpointing_how": "model.gradient_checkpointing_enable()" if own else "",
         "batch_norm": any(isinstance(module, norm) for module in recipe.model.modules()),

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-
 from ..beacon.reflexes._host_room import held, highest, status, trim
 
-__all__ = ["held", "highest", "leave_no_holes", "of_files", "resident"]
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+__all__ = ["held", "highest", "of_files", "resident"]
 
 
 def resident() -> int:
@@ -20,11 +16,3 @@ def resident() -> int:
 def of_files() -> int:
     """Resident pages of files: libraries. A forked child begins with next to none of them."""
     return status("RssFile")
-
-
-def leave_no_holes() -> None:
-    """Have every larger block of this process mapped by itself, so that it holds what is in use and no more."""
-    adjust = getattr(ctypes.CDLL(None), "mallopt", None)
-    if adjust is not None:
-        adjust(_TRIM_THRESHOLD, 64 * 1024)
-        adjust(_MMAP_THRESHOLD, 64 * 1024)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from . import mapped_heap
+
 KEEPS = {"exact": 0, "equivalent": 1, "changed": 2}
 
 
@@ -38,9 +40,10 @@ def settings_for(kind: str, batch: int, facts: dict[str, Any]) -> list[Setting]:
         found.append(again)
     else:
         again = None
-    if kind == "cpu":
+    if facts.get("holes"):
         why = "freed blocks go back to the system, and leave no holes"
-        found.append(Setting("no holes in the heap", "exact", why, how="MALLOC_MMAP_THRESHOLD_=65536", mapped=True))
+        how = f"{mapped_heap.NAME}={mapped_heap.WORDS}"
+        found.append(Setting("no holes in the heap", "exact", why, how=how, mapped=True))
     keeps, why = "exact", "sums are taken in another order"
     if facts.get("batch_norm"):
         keeps, why = "equivalent", "BatchNorm sees one micro-batch at a time"

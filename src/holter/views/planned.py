@@ -59,7 +59,13 @@ def write_plan(told: Mapping[str, Any], stream: TextIO, *, width: int = 80, colo
     said = "not even one sample fits"
     if best["batch"]:
         said = f"{count(best['batch'])}, with {_about(best)}"
-    lines += _block("Largest", fold(said, wide - _INDENT), tint)
+    largest = fold(said, wide - _INDENT)
+    more = told.get("largest_without_holes")
+    if more:
+        said = f"{count(more['batch'])}, with {_about(more)}, in a process that is started with a heap without holes:"
+        largest += fold(said, wide - _INDENT)
+    lines += _block("Largest", largest, tint)
+    lines += [clean(f"  {name}={value}") for name, value in (more["environ"].items() if more else ())]
     lines += _block("Settings", _settings(told, wide - _INDENT), tint)
     most = told.get("buys_most")
     if most:

@@ -41,7 +41,7 @@ class Care(TrainFunction):
             args, kwargs = stand.measured
             return model.compute_metrics(*args, **kwargs)
 
-        logs, self.next_state = settle(tf, model, stand.gradients, stand.loss, write, before, state)
+        logs, self.next_state = settle(tf, model, stand.gradients, stand.loss, data, write, before, state)
         return logs
 
     def pieces(self, data):

@@ -33,11 +33,10 @@ class GoodStates:
             self.next_at = _NEVER
             self.declined = "its copy of %d MB is more than a tenth of the free memory" % (size >> 20)
             return
-        if self.level.holds(losses):
+        # Weights may be no numbers already: then what was kept before is still the last good state.
+        if self.level.holds(losses) and all(_finite(variable.value.numpy()) for variable in variables):
             self.kept = []
-            copies = [(variable, variable.value.numpy()) for variable in variables]
-            if all((copy - copy == 0).all() for _, copy in copies if copy.dtype.kind == "f"):
-                self.kept, self.step = copies, step
+            self.kept, self.step = [(variable, variable.value.numpy()) for variable in variables], step
         now = monotonic_ns()
         self.next_at = now + (now - begun) * _SHARE
 
@@ -53,6 +52,11 @@ class GoodStates:
     def forget(self):
         self.kept, self.step, self.next_at = [], None, _NEVER
         self.declined = "acting on it has ended"
+
+
+def _finite(values):
+    total = values.sum() if values.dtype.kind == "f" else 0.0
+    return bool(total - total == 0.0) or bool((values - values == 0.0).all())
 
 
 def _bytes(variable):

@@ -26,7 +26,7 @@ class OwnStep(TrainFunction):
         """The user's step; where an update is no number, nothing else that it has written stays either."""
         tf, found = self.tf, []
         before = values_of(tf, self.model)
-        with guarding(tf, self.optimizers, state, found):
+        with guarding(tf, self.optimizers, state, data, found):
             logs = self.inner_step(self.model, data)
         before = changed_by(tf, self.model, before)
         good = tf.reduce_all(tf.stack(found)) if found else tf.constant(True)

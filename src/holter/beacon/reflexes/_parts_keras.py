@@ -189,7 +189,7 @@ class Parts:
             model._loss_tracker.update_state(loss, **({"sample_weight": size} if self.tracks_size else {}))
             return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
-        logs, state = settle(tf, model, gradients, loss, write, pairs, state)
+        logs, state = settle(tf, model, gradients, loss, (x, y, sample_weight), write, pairs, state)
         with tf.control_dependencies([state]):
             for gathered in self.gathered:
                 gathered.assign(tf.zeros_like(gathered))

@@ -5,10 +5,13 @@ instead of writing them. So the step is that of the installed version, and what 
 to be good: all of it, or nothing.
 """
 
-# What is handed from step to step: updates held back so far, of these in a row up to now, whether any is to be, and
-# what the learning rate is multiplied with.
-HELD, IN_A_ROW, GUARDING, FACTOR = range(4)
-NEW = (0.0, 0.0, 1.0, 1.0)
+# What is handed from step to step: updates held back so far, of these in a row up to now, whether any is to be, what
+# the learning rate is multiplied with, and the steps since one was held back.
+HELD, IN_A_ROW, GUARDING, FACTOR, STEPS = range(5)
+NEW = (0.0, 0.0, 1.0, 1.0, 0.0)
+
+_SMALL = 1 << 12  # elements of a gradient that is read at every step
+_AT_FIRST, _EVERY = 32, 16  # the steps at which larger ones are read, too
 
 
 class Stand:
@@ -118,14 +121,14 @@ def update(tf, optimizer, gradients, state):
         del inner.__dict__["_get_current_learning_rate"]
 
 
-def settle(tf, model, gradients, loss, write, before, state):
+def settle(tf, model, gradients, loss, batch, write, before, state):
     """Write all that a step has computed, or where it is no number, nothing; returns the logs and the new state.
 
     `write` writes and returns the logs, `before` holds pairs of a variable and what it was. All gradients are known
     before the first is applied, so that a step that fails for want of memory has changed no weight.
     """
-    seen = [] if scales_loss(model.optimizer) else [gradient for gradient, _ in gradients]
-    good = tf.logical_or(finite(tf, [loss, *seen]), state[GUARDING] < 1)
+    judged = [] if scales_loss(model.optimizer) else [gradient for gradient, _ in gradients]
+    good = tf.logical_or(sound(tf, [loss], judged, batch, state), state[GUARDING] < 1)
     made, tracker = {}, model._loss_tracker
 
     def written():
@@ -160,18 +163,39 @@ def settle(tf, model, gradients, loss, write, before, state):
 def after(tf, state, good):
     """The state that is handed on to the next step."""
     one = tf.cast(tf.logical_not(good), state.dtype)
-    return tf.stack([state[HELD] + one, (state[IN_A_ROW] + one) * one, state[GUARDING], state[FACTOR]])
+    row = (state[IN_A_ROW] + one) * one
+    # Steps are counted up to a number that all of float32 can hold; after one that was held back all are read again.
+    steps = (1 - one) * (state[STEPS] + 1 - tf.where(state[STEPS] >= 1 << 20, float(1 << 19), 0.0))
+    return tf.stack([state[HELD] + one, row, state[GUARDING], state[FACTOR], steps])
+
+
+def sound(tf, losses, gradients, batch, state):
+    """Whether a step is made of numbers.
+
+    To read all gradients takes a tenth of a step where most of it is reading weights. A layer's large gradient is
+    hardly ever the only thing that is no number, unless the batch has such a thing already: so the large ones are read
+    where that is so, and now and then.
+    """
+    gradients = [gradient for gradient in gradients if gradient is not None]
+    large = [one for one in gradients if not hasattr(one, "values") and (one.shape.num_elements() or 0) > _SMALL]
+    known = {id(one) for one in large}
+    good = finite(tf, [*losses, *(one for one in gradients if id(one) not in known)])
+    if not large:
+        return good
+    due = tf.logical_or(state[STEPS] < _AT_FIRST, tf.equal(tf.math.floormod(state[STEPS], _EVERY), 0))
+    due = tf.logical_or(due, tf.logical_not(finite(tf, tf.nest.flatten(batch))))
+    return tf.logical_and(good, tf.cond(due, lambda: finite(tf, large), lambda: tf.constant(True)))
 
 
 def finite(tf, tensors):
     """Whether all numbers of these tensors are finite: a sum is not when one of them is not."""
     sums = []
     for tensor in tensors:
-        if tensor is None:
+        if tensor is None or not hasattr(tensor, "dtype"):
             continue
         values = getattr(tensor, "values", tensor)  # of a gradient with only some rows
         if values.dtype.is_floating:
             if values.dtype.size < 4:
                 values = tf.cast(values, tf.float32)
             sums.append(tf.cast(tf.reduce_sum(values), tf.float32))
-    return tf.math.is_finite(tf.add_n(sums))
+    return tf.math.is_finite(tf.add_n(sums)) if sums else tf.constant(True)

@@ -105,7 +105,7 @@ class TrainFunction:
 
     def set_state(self, held, guarding, factor):
         """Hand on another state to the next step."""
-        self.state = self.tf.constant((held, 0.0, guarding, factor), self.tf.float32)
+        self.state = self.tf.constant((held, 0.0, guarding, factor, 0.0), self.tf.float32)
 
     # --- one batch ----------------------------------------------------------------------------------------
 

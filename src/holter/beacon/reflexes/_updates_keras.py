@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from ._step_keras import GUARDING, finite, scales_loss, update
+from ._step_keras import GUARDING, scales_loss, sound, update
 
 _CALLS = ("apply_gradients", "apply")
 
@@ -23,7 +23,7 @@ def catching(optimizers, noted):
     return _in_place(optimizers, note)
 
 
-def guarding(tf, optimizers, state, found):
+def guarding(tf, optimizers, state, batch, found):
     """Make an update when all of its gradients are there, and only if they are numbers; notes whether they are.
 
     A step that fails before has then changed no weight.
@@ -32,7 +32,7 @@ def guarding(tf, optimizers, state, found):
     def guard(optimizer):
         def apply_gradients(grads_and_vars, *_args, **_kwargs):
             pairs = list(grads_and_vars)
-            found.append(is_good(tf, optimizer, pairs, state))
+            found.append(is_good(tf, optimizer, pairs, state, batch))
             known = [getattr(gradient, "values", gradient) for gradient, _ in pairs if gradient is not None]
             if not optimizer.built:
                 optimizer.build([variable for _, variable in pairs])
@@ -53,10 +53,12 @@ def guarding(tf, optimizers, state, found):
     return _in_place(optimizers, guard)
 
 
-def is_good(tf, optimizer, pairs, state):
+def is_good(tf, optimizer, pairs, state, batch=()):
     """Whether an update is to be made: its gradients are numbers, or nobody asks."""
     seen = [] if scales_loss(optimizer) else [gradient for gradient, _ in pairs if gradient is not None]
-    return tf.logical_or(finite(tf, seen), state[GUARDING] < 1) if seen else tf.constant(True)
+    if not seen:
+        return tf.constant(True)
+    return tf.logical_or(sound(tf, [], seen, batch, state), state[GUARDING] < 1)
 
 
 def where(tf, good, act):
