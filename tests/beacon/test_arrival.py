@@ -499,8 +499,8 @@ def test_stacks_are_written_when_asked_for(house: House, block: str) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     time.sleep(0.2)
-    threads = stacks.from_faulthandler(process.pid, house.guests)
-    again = stacks.from_faulthandler(process.pid, house.guests)
+    threads, _ = stacks.from_guest(process.pid, house.guests)
+    again, _ = stacks.from_guest(process.pid, house.guests)
 
     assert len(threads) == 2
     assert stacks.place_of(threads) is not None
@@ -522,7 +522,7 @@ def test_a_process_that_became_another_program_is_never_asked(house: House) -> N
 
     assert (house.guests / f"{process.pid}.stacks").exists()
     assert not stacks._safe(process.pid, number, house.guests / f"{process.pid}.stacks")
-    assert stacks.from_faulthandler(process.pid, house.guests) == []
+    assert stacks.from_guest(process.pid, house.guests) == ([], "")
     assert process.poll() is None
 
 
@@ -542,7 +542,7 @@ def test_a_process_whose_signal_is_its_own_is_never_asked(house: House) -> None:
     assert process.stdout is not None
     process.stdout.readline()
 
-    assert stacks.from_faulthandler(process.pid, house.guests) == []
+    assert stacks.from_guest(process.pid, house.guests) == ([], "")
     assert process.poll() is None
 
 

@@ -74,6 +74,8 @@ class Guest:
             return
         self._greeted = True
         self.role = role or self.role
+        if role is not None:
+            self.answer()
         part = {name.lower(): os.environ[name] for name in _PART if name in os.environ}
         argv = getattr(sys, "argv", None) or [""]
         if argv[0].endswith(".py"):
@@ -84,6 +86,7 @@ class Guest:
     def adapter(self, framework, version, install):
         """Let an adapter in, or record why it was declined."""
         self.greet()
+        self.answer()
         try:
             because = install()
         except Exception as error:
@@ -92,6 +95,12 @@ class Guest:
             self.say("adapter", framework=framework, version=version, state="declined", because=because)
         else:
             self.say("adapter", framework=framework, version=version, state="on")
+
+    def answer(self):
+        """From here on there is something in this process to ask for: a framework, or the part that it plays."""
+        from . import stack_thread
+
+        self.guard(stack_thread.start)(self.folder)
 
     def born_of_fork(self):
         """In a forked child: leave the parent's ring and files alone, and be a guest of this process's own."""
@@ -107,9 +116,10 @@ class Guest:
             self._census.born_of_fork()
         if self._holdings is not None:
             self._holdings.reset()
-        from . import stack_dump
+        from . import stack_dump, stack_thread
 
         stack_dump.born_of_fork(self.folder)
+        stack_thread.born_of_fork()
 
 
 def arrive(folder):

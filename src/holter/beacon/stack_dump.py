@@ -1,8 +1,7 @@
-"""Arms faulthandler: stacks into the record when Holter asks or when the process crashes.
+"""Arms faulthandler: stacks into the record when the process crashes, or when Holter asks one that does not move.
 
-It works with the GIL held and in a process that no debugger may attach to. There are two signals, since faulthandler
-reads other threads' frames without stopping them: in a process whose threads run, that can crash it. So all threads
-are asked for only where nothing moves; one that runs is asked for the stack of the very thread that gets the signal.
+It works with the GIL held and in a process that no debugger may attach to. It reads frames without stopping anybody,
+which can crash a process whose threads run: such a one is asked through a thread of ours, see `stack_thread`.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # without the names: they load half a dozen modules
@@ -24,11 +23,6 @@ def ask_signal():
     return getattr(signal, "SIGINFO", None)
 
 
-def own_signal():
-    """The signal that asks one thread for its own stack."""
-    return signal.SIGRTMIN + 12 if hasattr(signal, "SIGRTMIN") else None
-
-
 def arm(folder):
     """Open this process's stack file and register; returns what the recorder must know to ask safely."""
     global _fd, _file
@@ -37,14 +31,11 @@ def arm(folder):
         return {"armed": 0}
     low = _open(folder)
     try:
-        fd = _high(low)
+        fd = high(low)
     finally:
         os.close(low)
-    _fd, _file = fd, _identity(fd)
+    _fd, _file = fd, identity(fd)
     faulthandler.register(number, file=fd, all_threads=True, chain=False)
-    own = own_signal()
-    if own is not None and signal.getsignal(own) in (signal.SIG_DFL, None):
-        faulthandler.register(own, file=fd, all_threads=False, chain=False)
     # The user's own handler for fatal signals writes to stderr, where we read it too: never take its place.
     fatal = not faulthandler.is_enabled()
     if fatal:
@@ -58,7 +49,7 @@ def born_of_fork(folder):
     faulthandler knows its files by number, so nothing is registered anew, and a handler of the user's stays.
     """
     global _file
-    if _fd is None or _identity(_fd) != _file:
+    if file() is None:
         return
     try:
         low = _open(folder)
@@ -68,7 +59,12 @@ def born_of_fork(folder):
         os.dup2(low, _fd, inheritable=False)
     finally:
         os.close(low)
-    _file = _identity(_fd)
+    _file = identity(_fd)
+
+
+def file():
+    """The descriptor of this process's stack file; None where it is not there, or no longer ours."""
+    return _fd if _fd is not None and identity(_fd) == _file else None
 
 
 def _open(folder):
@@ -76,7 +72,7 @@ def _open(folder):
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-def _high(low):
+def high(low):
     """A second descriptor for the same file, as high as the limit on open files lets it be."""
     import fcntl
     import resource
@@ -89,7 +85,7 @@ def _high(low):
         return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 3)
 
 
-def _identity(fd):
+def identity(fd):
     try:
         facts = os.fstat(fd)
     except OSError:

@@ -1,7 +1,7 @@
 """Stacks that were asked for and not waited for: the answers are read at a later glance.
 
-A process's file outlives it, and so does the answer. faulthandler writes for one thread of a process at a time and
-drops the others: `pids` tells whom not to ask again yet.
+A process's file outlives it, and so does the answer. Answers are told apart by their place in that file: `pids` tells
+whom not to ask again yet.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 from holter.recorder import stacks
 
-SETTLES = 0.06  # seconds until what faulthandler wrote is whole
+SETTLES = 0.06  # seconds until an answer is there and whole
+LATE = 2.0  # seconds that one is waited for, where the process is long in compiled code that keeps the GIL
 
 
 @dataclass
@@ -61,9 +62,10 @@ class Answers:
     def read(self, now: float) -> Iterator[tuple[Asked, list[dict[str, Any]]]]:
         """What has been answered since."""
         for asked in [one for one in self._open if now - one.when >= SETTLES]:
-            self._open.remove(asked)
             # Where the same process was asked again meanwhile, the next answer begins there.
             later = [one.begin for one in self._open if one.pid == asked.pid and one.begin > asked.begin]
             threads = stacks.written(asked.path, asked.begin, min(later, default=None))
+            if threads or now - asked.when >= LATE:
+                self._open.remove(asked)
             if threads:
                 yield asked, threads

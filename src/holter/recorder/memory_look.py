@@ -100,7 +100,7 @@ class MemoryLook:
 
     def _collect(self, now: float) -> None:
         for asked, threads in self._answers.read(now):
-            self._event("stacks", pid=asked.pid, reason="memory", via="faulthandler", threads=threads, **asked.fields)
+            self._event("stacks", pid=asked.pid, reason="memory", via="guest", threads=threads, **asked.fields)
 
     def finish(self) -> None:
         """The run has ended: what was written last."""

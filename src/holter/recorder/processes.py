@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -81,10 +80,10 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
             pass
 
 
-def any_other_runs(pid: int) -> bool:
-    """True when a thread other than the main one is running or wants to; False where that can't be seen."""
+def any_runs(pid: int) -> bool:
+    """True when a thread of a process is running or wants to; False where that can't be seen."""
     try:
-        tids = [name for name in os.listdir(f"/proc/{pid}/task") if name != str(pid)]
+        tids = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return False
     for tid in tids:
@@ -95,17 +94,3 @@ def any_other_runs(pid: int) -> bool:
         if raw[raw.rindex(b")") + 2 :][:1] == b"R":
             return True
     return False
-
-
-def signal_thread(pid: int, tid: int, number: int) -> bool:
-    """Send a signal to one thread; False where it is gone or the platform can't."""
-    tgkill = getattr(ctypes.CDLL(None), "tgkill", None)
-    if tgkill is None:
-        if tid != pid:
-            return False
-        try:
-            os.kill(pid, number)  # the kernel gives it to the main thread, if that one takes it
-        except OSError:
-            return False
-        return True
-    return bool(tgkill(pid, tid, number) == 0)

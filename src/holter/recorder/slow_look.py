@@ -2,8 +2,8 @@
 
 The steps' own account says how long a step waits for data or computes; it does not say in which line. So a trainer
 whose steps are long, or mostly not computing, is asked for its stack a few times, with the data workers that it has
-and the threads in which TensorFlow makes its data. Each thread is asked for its own stack only, see `stacks.ask`;
-faulthandler answers in a tenth of a millisecond. Nothing is waited for: the answer is read at a later glance.
+and the threads in which TensorFlow makes its data. A thread of ours in that process answers when it has the GIL, see
+`stacks.ask`. Nothing is waited for: the answer is read at a later glance.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class SlowLook:
             self._next = now + self._pause() if self.taken < MOST else float("inf")
         waiting = self._answers.pids
         for pid, tid in list(self._to_ask):
-            if pid not in waiting:  # faulthandler writes for one thread at a time, and drops the others
+            if pid not in waiting:  # answers are told apart by their order in a process's file
                 waiting.add(pid)
                 self._to_ask.remove((pid, tid))
                 self._take(pid, tid, now)
@@ -193,7 +193,7 @@ class SlowLook:
                     pid=asked.pid,
                     role=self._guests.role(asked.pid),
                     reason="slow",
-                    via="faulthandler",
+                    via="guest",
                     threads=[thread],
                     **asked.fields,
                 )

@@ -1,4 +1,4 @@
-"""Stacks of a process that does not move: asked of faulthandler inside it, and of py-spy where it may attach."""
+"""Stacks of a process: asked of a thread of ours inside it, of faulthandler where nothing moves, and of py-spy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holter.recorder.processes import any_other_runs, signal_thread
+from holter.recorder.processes import any_runs
 
 _THREAD = re.compile(
     r"^(?:(?:Current thread|Thread) 0x[0-9a-f]+(?: \[(?P<name>.*?)\])? ?.*|Stack )\(most recent call first\):", re.M
@@ -22,6 +22,7 @@ _THREAD = re.compile(
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 _LIBRARY = re.compile(r"(site|dist)-packages|/lib(64)?/python\d|^<frozen|/holter/beacon/")
 _PATIENCE = 2.0
+_GIL = 1.0  # seconds in which a process gets round to our thread, unless its GIL is stuck
 
 
 def ask_signal() -> int | None:
@@ -31,32 +32,36 @@ def ask_signal() -> int | None:
     return int(getattr(signal, "SIGINFO", 0)) or None
 
 
-def own_signal() -> int | None:
-    """The signal that asks one thread for its own stack; the same choice as in the beacon."""
-    return int(signal.SIGRTMIN) + 12 if hasattr(signal, "SIGRTMIN") else None
-
-
 def ask(pid: int, path: Path, tid: int | None = None) -> int | None:
-    """Have one thread of a process that runs, the main one unless another is named, write its own stack.
+    """Ask a process that runs for the stack of one thread, the main one unless another is named.
 
-    Returns where in the process's file the answer will begin; None when it can't be asked. faulthandler reads other
-    threads' frames without stopping them, which can crash a process that runs: all of them are for `ask_all`.
+    Returns where in the process's file the answer will begin; None when it can't be asked.
     """
-    number = own_signal()
-    before = _ready(pid, number, path)
-    if number is None or before is None or not signal_thread(pid, tid or pid, number):
+    return _question(path, str(tid or pid))
+
+
+def _question(path: Path, word: str) -> int | None:
+    """Put a question to the thread that waits for some; it answers when it has the GIL."""
+    try:
+        begin = path.stat().st_size
+        pipe = os.open(path.with_suffix(".ask"), os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None  # there is no such thread, or nobody at the other end
+    try:
+        os.write(pipe, word.encode() + b" ")
+    except OSError:
         return None
-    return before
+    finally:
+        os.close(pipe)
+    return begin
 
 
-def ask_all(pid: int, path: Path) -> int | None:
-    """Have a process write the stacks of all its threads; only where none but the main one runs."""
+def _ask_faulthandler(pid: int, path: Path, *, is_stuck: bool) -> int | None:
+    """Have faulthandler write the stacks of all threads; only where no frame moves."""
     number = ask_signal()
     before = _ready(pid, number, path)
-    if number is None or before is None:
+    if number is None or before is None or (not is_stuck and any_runs(pid)):
         return None
-    if any_other_runs(pid):
-        return ask(pid, path)
     try:
         os.kill(pid, number)
     except OSError:
@@ -83,21 +88,32 @@ def written(path: Path, begin: int, end: int | None = None) -> list[dict[str, An
         return []
 
 
-def from_faulthandler(pid: int, guest_dir: Path) -> list[dict[str, Any]]:
-    """The stacks of a process, as soon as they are whole; [] when it can't be asked."""
+def from_guest(pid: int, guest_dir: Path) -> tuple[list[dict[str, Any]], str]:
+    """The stacks of all threads of a process and who has told them, as soon as they are whole; [] when nobody does.
+
+    Where our thread does not answer, the GIL is held in compiled code. Then no frame moves, and faulthandler is safe
+    whatever runs; where there is no such thread it is only if nothing runs.
+    """
     path = guest_dir / f"{pid}.stacks"
-    before = ask_all(pid, path)
-    if before is None:
-        return []
-    deadline = time.monotonic() + _PATIENCE
-    size = before
+    before = _question(path, "all")
+    if before is not None:
+        found = _answer(path, before, _GIL)
+        if found:
+            return found, "guest"
+    before = _ask_faulthandler(pid, path, is_stuck=before is not None)
+    return (_answer(path, before, _PATIENCE), "faulthandler") if before is not None else ([], "")
+
+
+def _answer(path: Path, begin: int, patience: float) -> list[dict[str, Any]]:
+    deadline = time.monotonic() + patience
+    size = begin
     while time.monotonic() < deadline:
         time.sleep(0.05)
         grown = path.stat().st_size
-        if grown > before and grown == size:
+        if grown > begin and grown == size:
             break  # nothing was added since the last look: it is whole
         size = grown
-    return written(path, before)
+    return written(path, begin)
 
 
 def _safe(pid: int, number: int, path: Path) -> bool:

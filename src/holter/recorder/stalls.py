@@ -185,9 +185,9 @@ class Stalls:
     def _stacks_of(self, pid: int, look: int) -> list[dict[str, Any]]:
         """One process's stacks into the record, by all ways that work; returns those with Python frames."""
         fields: dict[str, Any] = {"pid": pid, "role": self.guests.role(pid), "reason": "stall", "round": look}
-        threads = stacks.from_faulthandler(pid, self.guest_dir) if self.guest_dir is not None else []
+        threads, via = stacks.from_guest(pid, self.guest_dir) if self.guest_dir is not None else ([], "")
         if threads:
-            self.event("stacks", **fields, via="faulthandler", threads=threads)
+            self.event("stacks", **fields, via=via, threads=threads)
         if look == 2 or not threads:
             native, because = stacks.from_py_spy(pid)
             found: dict[str, Any] = {"threads": native} if native else {"failed": because}
@@ -214,7 +214,7 @@ class Stalls:
         others = [pid for pid in sorted(self.guests.armed) if pid != told and part(pid) in ("worker", "trainer")]
         for look in (1, 2):
             for pid in others[:_WORKERS]:
-                threads = stacks.from_faulthandler(pid, self.guest_dir) if self.guest_dir is not None else []
+                threads, via = stacks.from_guest(pid, self.guest_dir) if self.guest_dir is not None else ([], "")
                 fields: dict[str, Any] = {"pid": pid, "role": part(pid), "reason": "stall", "round": look}
                 if look == 2 and part(pid) == "trainer":
                     # A collective shows itself in native frames only.
@@ -223,4 +223,4 @@ class Stalls:
                         self.event("stacks", **fields, via="py-spy", threads=native)
                         continue
                 if threads:
-                    self.event("stacks", **fields, via="faulthandler", threads=threads)
+                    self.event("stacks", **fields, via=via, threads=threads)

@@ -12,6 +12,7 @@ import weakref
 from threading import get_ident, get_native_id
 from time import monotonic, monotonic_ns, thread_time_ns
 
+from .. import stack_thread
 from ..user_frame import is_user_file, place, user_frame
 from . import _patch
 from ._tf_signature import shapes_of
@@ -105,6 +106,7 @@ class Feed:
         self.threads.add(get_ident())
         if len(self.threads) <= _THREADS_TOLD:
             try:
+                stack_thread.meet()
                 self.loop.guest.say("data-thread", tid=get_native_id())
             except Exception as error:
                 self.loop.guard.caught("data-thread", error)

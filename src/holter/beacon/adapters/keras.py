@@ -156,6 +156,10 @@ class _Adapter:
 
     def patch_optimizers(self):
         owner = _patch.owner_of(self.keras.optimizers.Optimizer, "apply")
+        if self.guest.heal and self.keras.backend.backend() == "tensorflow":
+            from ..reflexes.tape_keras import TapeHold
+
+            self.guest.guard(TapeHold(self.guest, self.loop, sys.modules["tensorflow"]).patch)(owner)
         inner = owner.apply
         loop, beat, enter, guard = self.loop, self.loop.beat, self.loop.beat.enter, self.loop.guard
         is_eager = self.is_eager
