@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from holter.recorder import stacks
+from holter.recorder.answers import Answers
 from holter.recorder.slow_look import MOST, SlowLook
 
 MAIN = """Stack (most recent call first):
@@ -278,6 +279,48 @@ def test_a_process_whose_gil_is_stuck_in_compiled_code_is_asked_by_a_signal(tmp_
 
         assert via == "faulthandler"
         assert found[-1]["frames"][0]["line"] == 8
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
+
+
+FULL = """
+import ctypes, sys, time
+from holter.beacon import stack_dump, stack_thread
+stack_dump.arm(sys.argv[1])
+stack_thread.start(sys.argv[1])
+print("ready", flush=True)
+{block}
+"""
+KEEPS_IT = "sum(range(10**11))"  # in C, with the GIL
+LETS_GO = "while True: pass"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="the signal is Linux's")
+@pytest.mark.parametrize(("block", "signalled"), [(KEEPS_IT, True), (LETS_GO, False)])
+def test_a_question_that_compiled_code_leaves_open_is_put_to_faulthandler(tmp_path, monkeypatch, block, signalled):
+    """Where the interpreter goes on, our thread has answered long before."""
+    insisted, really = [], stacks.ask_stuck
+    monkeypatch.setattr(stacks, "ask_stuck", lambda pid, path: insisted.append(pid) or really(pid, path))
+    script = tmp_path / "full.py"
+    script.write_text(FULL.format(block=block))
+    child = subprocess.Popen([sys.executable, str(script), str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(0.1)
+        answers = Answers(tmp_path)
+        begun = time.monotonic()
+        assert answers.ask(child.pid, child.pid, begun, {})
+        found = []
+        while not found and time.monotonic() - begun < 10:
+            time.sleep(0.05)
+            found = list(answers.read(time.monotonic()))
+            answers.insist(time.monotonic())
+
+        assert found[0][1][-1]["frames"][0]["line"] == 7
+        assert bool(insisted) is signalled
         assert child.poll() is None
     finally:
         child.kill()

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from holter.recorder import stacks
+from holter.recorder.processes import thread_cpu
 
 SETTLES = 0.06  # seconds until an answer is there and whole
+_INSISTS, _BUSY = 0.2, 0.8  # seconds without an answer, and the share of them that a thread has computed
 LATE = 2.0  # seconds that one is waited for, where the process is long in compiled code that keeps the GIL
 
 
@@ -27,6 +29,8 @@ class Asked:
     begin: int
     when: float
     fields: dict[str, Any]
+    cpu: float = 0.0  # seconds that the thread had run
+    insisted: bool = False
 
 
 class Answers:
@@ -56,8 +60,23 @@ class Answers:
         begin = self._ask(pid, path, tid)
         if begin is None:
             return False
-        self._open.append(Asked(pid, tid, path, begin, now, {"at": round(now, 3), **fields}))
+        cpu = thread_cpu(pid, tid) or 0.0
+        self._open.append(Asked(pid, tid, path, begin, now, {"at": round(now, 3), **fields}, cpu))
         return True
+
+    def insist(self, now: float) -> None:
+        """Ask faulthandler where a main thread has computed all the while and our thread got no word in.
+
+        Then it is in compiled code that keeps the GIL, and no frame moves. One that got no CPU may be anywhere.
+        """
+        for asked in self._open:
+            waited = now - asked.when
+            if asked.insisted or asked.tid != asked.pid or waited < _INSISTS:
+                continue
+            asked.insisted = True
+            cpu = thread_cpu(asked.pid, asked.tid)
+            if cpu is not None and cpu - asked.cpu > _BUSY * waited and not stacks.written(asked.path, asked.begin):
+                stacks.ask_stuck(asked.pid, asked.path)
 
     def read(self, now: float) -> Iterator[tuple[Asked, list[dict[str, Any]]]]:
         """What has been answered since."""

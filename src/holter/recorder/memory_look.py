@@ -74,6 +74,7 @@ class MemoryLook:
     def glance(self, now: float) -> None:
         """A moment between two samples."""
         self._collect(now)
+        self._answers.insist(now)
         if self._taken >= _MOST or self._resident is None:
             return
         grown: list[tuple[float, int]] = []

@@ -80,6 +80,14 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
             pass
 
 
+def thread_cpu(pid: int, tid: int) -> float | None:
+    """Seconds that a thread has run on a CPU; None where that can't be seen."""
+    try:
+        return int(Path(f"/proc/{pid}/task/{tid}/schedstat").read_text().split()[0]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def any_runs(pid: int) -> bool:
     """True when a thread of a process is running or wants to; False where that can't be seen."""
     try:

@@ -56,6 +56,11 @@ def _question(path: Path, word: str) -> int | None:
     return begin
 
 
+def ask_stuck(pid: int, path: Path) -> int | None:
+    """Ask a process of which it is known that its GIL is held in compiled code."""
+    return _ask_faulthandler(pid, path, is_stuck=True)
+
+
 def _ask_faulthandler(pid: int, path: Path, *, is_stuck: bool) -> int | None:
     """Have faulthandler write the stacks of all threads; only where no frame moves."""
     number = ask_signal()
