@@ -325,3 +325,72 @@ def test_a_question_that_compiled_code_leaves_open_is_put_to_faulthandler(tmp_pa
     finally:
         child.kill()
         child.wait()
+
+
+FORKED = """
+import os, sys, time
+from holter.beacon import stack_dump, stack_thread
+stack_dump.arm(sys.argv[1])
+stack_thread.start(sys.argv[1])
+child = os.fork()
+if not child:
+    stack_dump.born_of_fork(sys.argv[1])
+    stack_thread.born_of_fork()
+    stack_thread.start(sys.argv[1])
+print(os.getpid(), flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_forked_child_answers_for_itself(tmp_path):
+    """And its parent still does."""
+    script = tmp_path / "forked.py"
+    script.write_text(FORKED)
+    parent = subprocess.Popen([sys.executable, str(script), str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = [int(parent.stdout.readline()) for _ in range(2)]
+    try:
+        for pid in pids:
+            found, via = stacks.from_guest(pid, tmp_path)
+            assert (via, found[-1]["frames"][0]["line"]) == ("guest", 13)
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        parent.wait()
+
+
+CLOSED = """
+import os, sys, time
+from holter.beacon import stack_dump, stack_thread
+stack_dump.arm(sys.argv[1])
+stack_thread.start(sys.argv[1])
+time.sleep(0.2)
+os.closerange(3, 1024)
+pipes = [os.pipe() for _ in range(500)]
+for _, end in pipes:
+    os.write(end, b"mine")
+print("ready", flush=True)
+sys.stdin.readline()
+print(all(os.read(begin, 4) == b"mine" for begin, _ in pipes), flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_script_that_closed_our_descriptors_and_uses_their_numbers_is_left_alone(tmp_path):
+    """Nothing is read from its files, and nothing is written to them."""
+    script = tmp_path / "closed.py"
+    script.write_text(CLOSED)
+    child = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    for _ in range(3):
+        stacks.ask(child.pid, tmp_path / f"{child.pid}.stacks")
+        time.sleep(0.05)
+    out, _ = child.communicate("\n", timeout=20)
+
+    assert (out, child.returncode) == ("True\n", 0)
+    assert (tmp_path / f"{child.pid}.stacks").read_text() == ""

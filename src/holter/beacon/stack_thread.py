@@ -9,6 +9,7 @@ answer: then it is held in compiled code, no frame moves either, and faulthandle
 It is not one of `threading`'s: a script that joins or counts all threads does not meet it.
 """
 
+import _signal as signal  # type: ignore[import-not-found]  # without the names: they load half a dozen modules
 import _thread
 import os
 import sys
@@ -18,18 +19,24 @@ from . import stack_dump
 _DEEP = 200  # frames of one thread
 _THREADS = 64
 
+_OWN = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")  # those that a thread brings upon itself
+
 _pid = None  # of the process in which the thread was started
-_fd = None
+_fd = _known = None  # the pipe, and what it leads to: the script may have closed it and be using its number
 idents = {}  # type: ignore[var-annotated]  # the kernel's number of a thread -> Python's, for those that have told theirs
 
 
 def start(folder):
     """Make the pipe and the thread, once in each process."""
-    global _pid, _fd
+    global _pid, _fd, _known
     if _pid == os.getpid() or stack_dump.file() is None:
         return
     _pid = os.getpid()
     path = os.path.join(folder, "%d.ask" % _pid)
+    try:
+        os.unlink(path)  # of another process, long gone, that had the same number
+    except FileNotFoundError:
+        pass
     os.mkfifo(path, 0o600)
     # Opened for both, it is never at its end, however many have asked and gone.
     low = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -37,13 +44,9 @@ def start(folder):
         _fd = stack_dump.high(low)
     finally:
         os.close(low)
+    _known = stack_dump.identity(_fd)
     idents[_pid] = _main()
-    before = _thread.stack_size()
-    _thread.stack_size(256 * 1024)
-    try:
-        _thread.start_new_thread(_serve, (_fd, stack_dump.identity(_fd)))
-    finally:
-        _thread.stack_size(before)
+    _thread.start_new_thread(_serve, (_fd, _known))
 
 
 def born_of_fork():
@@ -51,11 +54,8 @@ def born_of_fork():
     global _pid, _fd
     if _pid is None or _pid == os.getpid():
         return
-    if _fd is not None:
-        try:
-            os.close(_fd)
-        except OSError:
-            pass
+    if _fd is not None and stack_dump.identity(_fd) == _known:
+        os.close(_fd)
     _pid = _fd = None
     idents.clear()
 
@@ -71,6 +71,9 @@ def _main():
 
 
 def _serve(fd, known):
+    # Signals are for the user's threads: one that came here would not wake the main thread from its sleep.
+    own = {getattr(signal, name) for name in _OWN if hasattr(signal, name)}
+    signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.valid_signals()) - own)
     while True:
         try:
             if stack_dump.identity(fd) != known:

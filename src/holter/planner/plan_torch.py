@@ -124,10 +124,10 @@ class Planner:
         drawing, correction = drawing or self.drawing, correction or self.correction
         drawn = drawing.least(rows)
         least = correction.at(rows, drawn)
-        if least.high > self.memory:
-            return False  # not even without a hole
         if self.kind == "cpu" and not drawing.has_holes:
             return self._fits_closely(least)
+        if least.high > self.memory:
+            return False  # not even without a hole
         if self.kind != "cuda":
             return self.peak(rows, drawing, correction).high <= self.memory
         blas = self._blas()

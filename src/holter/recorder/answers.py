@@ -15,7 +15,7 @@ from holter.recorder import stacks
 from holter.recorder.processes import thread_cpu
 
 SETTLES = 0.06  # seconds until an answer is there and whole
-_INSISTS, _BUSY = 0.2, 0.8  # seconds without an answer, and the share of them that a thread has computed
+_COMPUTED = 0.15  # seconds of a thread's own in which Python's code would have let the GIL go thirty times
 LATE = 2.0  # seconds that one is waited for, where the process is long in compiled code that keeps the GIL
 
 
@@ -65,17 +65,16 @@ class Answers:
         return True
 
     def insist(self, now: float) -> None:
-        """Ask faulthandler where a main thread has computed all the while and our thread got no word in.
+        """Ask faulthandler where a main thread has computed for long and our thread got no word in.
 
         Then it is in compiled code that keeps the GIL, and no frame moves. One that got no CPU may be anywhere.
         """
         for asked in self._open:
-            waited = now - asked.when
-            if asked.insisted or asked.tid != asked.pid or waited < _INSISTS:
+            if asked.insisted or asked.tid != asked.pid or now - asked.when < _COMPUTED:
                 continue
-            asked.insisted = True
             cpu = thread_cpu(asked.pid, asked.tid)
-            if cpu is not None and cpu - asked.cpu > _BUSY * waited and not stacks.written(asked.path, asked.begin):
+            if cpu is not None and cpu - asked.cpu >= _COMPUTED and not stacks.written(asked.path, asked.begin):
+                asked.insisted = True
                 stacks.ask_stuck(asked.pid, asked.path)
 
     def read(self, now: float) -> Iterator[tuple[Asked, list[dict[str, Any]]]]:
