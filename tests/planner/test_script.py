@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import pytest
 
-from holter.planner.mapped_heap import can_be_set
+from holter.planner.mapped_heap import WORDS, can_be_set, setting
 from tests.conftest import Holter
 
 pytest.importorskip("torch")
@@ -82,36 +83,42 @@ def test_apply_runs_a_batch_in_parts_when_the_whole_does_not_fit(holter: Holter)
     assert "split-batch" in (holter("why", "--json").stdout.decode())
 
 
-HOLES = """
-import os, torch
-from torch import nn
-
-torch.manual_seed(0)
-torch.set_num_threads(1)
-wide = [part for _ in range(6) for part in (nn.Linear(512, 512), nn.GELU(), nn.LayerNorm(512))]
-model = nn.Sequential(nn.Linear(64, 512), *wide, nn.Linear(512, 10))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for number in range(4):
-    x, y = torch.randn(5000, 64), torch.randint(0, 10, (5000,))
-    optimizer.zero_grad()
-    nn.functional.cross_entropy(model(x), y).backward()
-    optimizer.step()
-status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-open("peak.txt", "w").write(status["VmHWM"].split()[0] + "\\n" + os.environ.get("GLIBC_TUNABLES", ""))
+APPLY = """
+import json, sys
+from holter.commands.plan import _apply
+sys.exit(_apply(json.loads(sys.argv[1]), tuple(sys.argv[2:])))
 """
+SHOW = (
+    "import os; open('heap.txt', 'w').write(os.environ.get('GLIBC_TUNABLES', '') + os.environ.get('HOLTER_SPLIT', ''))"
+)
+
+
+@pytest.mark.parametrize(
+    ("fits", "mapped_fits", "wanted"), [(True, True, ""), (False, True, WORDS), (False, False, "2")]
+)
+def test_apply_prefers_a_heap_without_holes_to_parts(
+    holter: Holter, fits: bool, mapped_fits: bool, wanted: str
+) -> None:
+    """It keeps the whole batch in one; and what fits as it is is left as it is."""
+    rows = [
+        {"name": "4 parts", "accumulate": 4, "fits": True, "environ": {"HOLTER_SPLIT": "4"}},
+        {"name": "2 parts", "accumulate": 2, "fits": True, "environ": {"HOLTER_SPLIT": "2"}},
+        {"name": "no holes in the heap", "accumulate": 1, "fits": mapped_fits, "environ": setting({})},
+        {"name": "bf16", "accumulate": 1, "fits": True, "environ": {}},
+    ]
+    words = [sys.executable, holter.script(APPLY), json.dumps({"fits": fits, "settings": rows})]
+    done = subprocess.run([*words, sys.executable, "-c", SHOW], cwd=holter.folder, env=holter.environ(), timeout=60)
+
+    assert done.returncode == 0
+    assert (holter.folder / "heap.txt").read_text() == wanted
 
 
 @pytest.mark.skipif(not can_be_set(), reason="needs the GNU C library")
-def test_apply_starts_a_batch_with_a_heap_without_holes_where_that_is_what_it_takes(holter: Holter) -> None:
-    """The whole batch in one part, and within the memory that it had no room in with the heap as it is."""
-    script = holter.script(HOLES)
-    free = json.loads(holter("plan", "--memory", "4GB", "--json", "--", sys.executable, script, timeout=300).stdout)
-    rows = {row["name"]: row["peak"] for row in free["settings"]}
-    memory = (rows["as it is"]["high"] + rows["no holes in the heap"]["high"]) // 2
-    done = holter("plan", "--memory", str(memory), "--apply", "--", sys.executable, script, timeout=300)
-    peak, tunables = (holter.folder / "peak.txt").read_text().splitlines()
+def test_a_process_that_was_started_with_a_heap_without_holes_is_planned_so(holter: Holter) -> None:
+    """Its peak is lower, and nothing is left to be set."""
+    words = ["--memory", "2GB", "--json", "--", sys.executable, holter.script(SCRIPT)]
+    done = holter("plan", *words, env=setting({}))
+    told = json.loads(done.stdout)
 
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"applied: no holes in the heap" in done.stderr
-    assert tunables == free["largest_without_holes"]["environ"]["GLIBC_TUNABLES"]
-    assert int(peak) * 1024 < memory
+    assert "largest_without_holes" not in told
+    assert "no holes in the heap" not in [row["name"] for row in told["settings"]]
