@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holter.planner.amounts import bytes_of
 from holter.planner.cuda_allocator import Allocator, reserved
+from holter.planner.drawing_torch import Drawing
 from holter.planner.fit import CPU, CUDA, corrected
 from holter.planner.largest import largest
 from holter.planner.settings import buys_most, rank, settings_for
@@ -197,3 +199,15 @@ def test_optimizers_that_are_not_installed_are_not_offered() -> None:
 
     assert "8-bit AdamW" not in [s.name for s in settings_for("cuda", 8, facts)]
     assert "SGD" in [s.name for s in settings_for("cuda", 8, facts)]
+
+
+def test_a_step_that_held_less_than_was_drawn_has_fewer_holes_at_every_size() -> None:
+    """Less by a constant would leave small sizes with less than their tensors."""
+    drawing: Any = SimpleNamespace(has_holes=True, holes=1.0, heights={100: 300, 10: 30})
+    drawing.summit = lambda rows: SimpleNamespace(total=2 * rows)
+    drawing.height = lambda rows: Drawing.height(drawing, rows)
+    Drawing.learn_holes(drawing, 100, -50)
+    assert (drawing.height(100), drawing.height(10)) == (250, 25)
+
+    Drawing.learn_holes(drawing, 100, -1000)
+    assert (drawing.height(100), drawing.height(10)) == (200, 20)

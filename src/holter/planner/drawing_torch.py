@@ -37,6 +37,7 @@ class Drawing:
         self.lines = True  # every block is a line in the batch size
         self.pair: list[int] | None = None
         self.heights: dict[int, int] = {}
+        self.holes = 1.0  # share of those that were drawn that a real step has shown
         self.kernels: Kernels | None = None  # what operations were seen to take while they run
 
     def at(self, rows: int) -> Timeline:
@@ -97,7 +98,13 @@ class Drawing:
             return self.summit(rows).total
         if rows not in self.heights:
             self.heights[rows] = self._stretched(rows)
-        return self.heights[rows]
+        plain = self.summit(rows).total
+        return plain + int(self.holes * max(0, self.heights[rows] - plain))
+
+    def learn_holes(self, rows: int, off: int) -> None:
+        """A real step of this size has held less than was drawn, by so much."""
+        drawn = self.height(rows) - self.summit(rows).total
+        self.holes = max(0.0, 1.0 + off / drawn) if drawn > 0 else 1.0
 
     def _stretched(self, rows: int) -> int:
         plain = self.summit(rows).total

@@ -49,8 +49,14 @@ class Planner:
         self.correction = self._calibrate()
 
     def learn(self, rows: int, peak: int) -> None:
-        """Take in the peak of the user's own step: what it has more than ours grows with the batch, as a loss does."""
+        """Take in the peak of the user's own step: what it has more than ours grows with the batch, as a loss does.
+
+        On a CPU one that has less has fewer holes.
+        """
         off = peak - self.peak(rows).likely
+        if off < 0 and self.drawing.has_holes:
+            self.drawing.learn_holes(rows, off)
+            return
         self.learned = (0.0, off / rows) if off > 0 else (float(off), 0.0)
         self.correction = self._with_learned(self.correction)
 
@@ -145,10 +151,7 @@ class Planner:
 
     def without_holes(self, rows: int) -> Interval:
         """The peak of a process on a CPU that was started with a heap that leaves none."""
-        offset = self.learned[0]
-        # A step that took less than was foretold had fewer holes: there is nothing in that for a heap without any.
-        more = self.correction if offset >= 0 else replace(self.correction, offset=self.correction.offset - offset)
-        return more.at(rows, self.drawing.summit(rows).total)
+        return self.correction.at(rows, self.drawing.summit(rows).total)
 
     def largest_without_holes(self) -> int:
         """The largest batch for such a process."""
@@ -252,6 +255,7 @@ class Planner:
             return self.drawing, self.correction, 1.0 if plain is not None else None
         recipe = self.recipe.with_(**dict(setting.changes))
         drawing = Drawing(self.torch, recipe, self.kind)
+        drawing.holes = self.drawing.holes
         drawing.at(4)
         if plain is None:
             return drawing, self.correction, None
