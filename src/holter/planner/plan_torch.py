@@ -149,6 +149,10 @@ class Planner:
         """For what is foretold closely: nothing in it differs from run to run."""
         return at.likely + _SPARE * (at.high - at.likely) <= self.memory
 
+    def _may_be_mapped(self) -> bool:
+        """Whether there are holes, and a way to start such a process without any."""
+        return self.drawing.has_holes and mapped_heap.can_be_set()
+
     def without_holes(self, rows: int) -> Interval:
         """The peak of a process on a CPU that was started with a heap that leaves none."""
         return self.correction.at(rows, self.drawing.summit(rows).total)
@@ -201,7 +205,7 @@ class Planner:
             "largest": {"batch": best, **(self.peak(best).told() if best else {})},
             "measured": [{"batch": m.rows, "peak": m.peak, "seconds": m.seconds} for m in good(self.measured)],
         }
-        if self.drawing.has_holes and mapped_heap.can_be_set():
+        if self._may_be_mapped():
             mapped = self.largest_without_holes()
             if mapped > best:
                 how = {"environ": mapped_heap.setting(os.environ)}
@@ -237,7 +241,8 @@ class Planner:
         rows = []
         plain = min((m for m in good(self.measured)), key=lambda m: -m.rows, default=None)
         drawings: dict[tuple[Any, ...], tuple[Drawing, Correction, float | None]] = {}
-        for setting in settings_for(self.kind, self.recipe.rows, facts_of(self.torch, self.recipe, self.kind)):
+        facts = {**facts_of(self.torch, self.recipe), "holes": self._may_be_mapped()}
+        for setting in settings_for(self.kind, self.recipe.rows, facts):
             if time.monotonic() > until:
                 self.notes.append(f"{setting.name} and what follows was not tried: {seconds:.0f} s were over")
                 break
@@ -343,7 +348,7 @@ def _around(rows: int) -> list[int]:
     return sorted({max(1, rows // 4), max(1, rows // 2), rows, rows * 2, rows * 4})
 
 
-def facts_of(torch: Any, recipe: Recipe, kind: str) -> dict[str, Any]:
+def facts_of(torch: Any, recipe: Recipe) -> dict[str, Any]:
     """What the settings depend on."""
     norm = torch.nn.modules.batchnorm._BatchNorm
 
@@ -362,7 +367,6 @@ def facts_of(torch: Any, recipe: Recipe, kind: str) -> dict[str, Any]:
         names.append("adamw8bit")
     own = hasattr(recipe.model, "gradient_checkpointing_enable")
     return {
-        "holes": kind == "cpu" and mapped_heap.can_be_set() and not mapped_heap.is_set(os.environ),
         "blocks": bool(blocks_of(torch, recipe.model)),
         "checkpointing_how": "model.gradient_checkpointing_enable()" if own else "",
         "batch_norm": any(isinstance(module, norm) for module in recipe.model.modules()),

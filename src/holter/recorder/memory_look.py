@@ -101,7 +101,8 @@ class MemoryLook:
 
     def _collect(self, now: float) -> None:
         for asked, threads in self._answers.read(now):
-            self._event("stacks", pid=asked.pid, reason="memory", via="guest", threads=threads, **asked.fields)
+            via = "faulthandler" if asked.insisted else "guest"
+            self._event("stacks", pid=asked.pid, reason="memory", via=via, threads=threads, **asked.fields)
 
     def finish(self) -> None:
         """The run has ended: what was written last."""

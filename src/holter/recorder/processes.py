@@ -80,6 +80,12 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
             pass
 
 
+def cpu_of(pid: int) -> float:
+    """Seconds that all threads of a process have run together; 0 where that can't be seen."""
+    stat = _stat(pid)
+    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK") if stat else 0.0
+
+
 def thread_cpu(pid: int, tid: int) -> float | None:
     """Seconds that a thread has run on a CPU; None where that can't be seen."""
     try:

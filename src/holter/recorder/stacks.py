@@ -14,15 +14,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holter.recorder.processes import any_runs
+from holter.recorder.processes import any_runs, cpu_of
 
 _THREAD = re.compile(
     r"^(?:(?:Current thread|Thread) 0x[0-9a-f]+(?: \[(?P<name>.*?)\])? ?.*|Stack )\(most recent call first\):", re.M
 )
+_ALL = re.compile(r"^(?:Current thread|Thread) 0x.*?(?=^Stack |\Z)", re.M | re.S)
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 _LIBRARY = re.compile(r"(site|dist)-packages|/lib(64)?/python\d|^<frozen|/holter/beacon/")
 _PATIENCE = 2.0
 _GIL = 1.0  # seconds in which a process gets round to our thread, unless its GIL is stuck
+_STARVED = 3.0  # and in which it does on a machine with more to do than it can
+_COMPUTED = 0.5  # seconds of a process's own in which Python's code would have let the GIL go a hundred times
 
 
 def ask_signal() -> int | None:
@@ -83,42 +86,50 @@ def _ready(pid: int, number: int | None, path: Path) -> int | None:
 
 def written(path: Path, begin: int, end: int | None = None) -> list[dict[str, Any]]:
     """The stacks that a process has written to its file, from one place to another."""
+    return parse(_text(path, begin, end))
+
+
+def _text(path: Path, begin: int, end: int | None = None) -> str:
     try:
         with open(path, "rb") as file:
             file.seek(begin)
-            return parse(
-                file.read(min(1 << 20, end - begin) if end is not None else 1 << 20).decode("utf-8", "replace")
-            )
+            most = min(1 << 20, end - begin) if end is not None else 1 << 20
+            return file.read(most).decode("utf-8", "replace")
     except OSError:
-        return []
+        return ""
 
 
 def from_guest(pid: int, guest_dir: Path) -> tuple[list[dict[str, Any]], str]:
     """The stacks of all threads of a process and who has told them, as soon as they are whole; [] when nobody does.
 
-    Where our thread does not answer, the GIL is held in compiled code. Then no frame moves, and faulthandler is safe
-    whatever runs; where there is no such thread it is only if nothing runs.
+    Where our thread does not answer though the process computes, the GIL is held in compiled code. Then no frame
+    moves, and faulthandler is safe whatever runs; where that is not known it is only if nothing runs.
     """
     path = guest_dir / f"{pid}.stacks"
-    before = _question(path, "all")
-    if before is not None:
+    begun, had = time.monotonic(), cpu_of(pid)
+    before, is_stuck = _question(path, "all"), False
+    while before is not None:
         found = _answer(path, before, _GIL)
         if found:
             return found, "guest"
-    before = _ask_faulthandler(pid, path, is_stuck=before is not None)
+        is_stuck = cpu_of(pid) - had >= _COMPUTED
+        if is_stuck or not any_runs(pid) or time.monotonic() - begun >= _STARVED:
+            break
+    before = _ask_faulthandler(pid, path, is_stuck=is_stuck)
     return (_answer(path, before, _PATIENCE), "faulthandler") if before is not None else ([], "")
 
 
 def _answer(path: Path, begin: int, patience: float) -> list[dict[str, Any]]:
+    """All threads, from between answers to questions for one that were still open."""
     deadline = time.monotonic() + patience
-    size = begin
+    before: list[str] = []
     while time.monotonic() < deadline:
         time.sleep(0.05)
-        grown = path.stat().st_size
-        if grown > begin and grown == size:
+        found = _ALL.findall(_text(path, begin))
+        if found and found == before:
             break  # nothing was added since the last look: it is whole
-        size = grown
-    return written(path, begin)
+        before = found
+    return parse(before[0]) if before else []
 
 
 def _safe(pid: int, number: int, path: Path) -> bool:

@@ -15,10 +15,10 @@ from ._finite_torch import first_bad
 from ._nan_reason import cure, is_half, of_batch, of_operation, ran_away
 from ._nan_states import GoodStates
 from ._nan_tell import Tell
+from ._patience import Patience
 from ._rate_torch import Rate, bfloat_for_half, passes_over_none
 
 _ROW = 3  # updates in a row that are no numbers
-_ALLOWED = 32  # updates held back beyond one in five
 _BACKS, _BACKS_ALL = 2, 6  # times that it goes back before many good steps
 _AGAIN = 200  # steps within which the same has happened again
 _FAR = 100  # steps that may be undone and still be called equivalent, or a twentieth of all
@@ -37,7 +37,7 @@ class Acts:
         self.off, self.why_off = False, ""
         self.hidden = []  # gradients that this step is not shown
         self.row = self.held = 0
-        self.allowed, self.last_held = _ALLOWED, 0
+        self.patience = Patience()
         self.backs, self.back_step, self.losses_from = 0, 0, 0
         self.scale = inf  # at which a loss scaler was last seen to collapse
 
@@ -64,11 +64,10 @@ class Acts:
         step = self.beat.steps + 1
         self._hide(params)
         self.row, self.held = self.row + 1, self.held + 1
-        passed = max(0, step - self.last_held - 1)
-        self.allowed, self.last_held = min(_ALLOWED, self.allowed + passed / 4) - 1, step
+        goes_on = self.patience.spend(step)
         if first_bad(self.torch, params) is not None:
             self._go_back("the weights are no numbers")
-        elif self.allowed < 0:
+        elif not goes_on:
             said = of_batch(inputs) if inputs else self._cure(self.grown())
             self.let_go("%d of %d updates were no numbers: %s" % (self.held, step, said))
         elif not inputs and (self.row >= _ROW or self.grown() is not None):

@@ -10,10 +10,10 @@ back to the last good state. What comes again after that is no matter of a batch
 from time import monotonic
 
 from ._good_keras import GoodStates
+from ._patience import Patience
 from ._step_keras import FACTOR, HELD, IN_A_ROW
 
 _ROW = 3
-_ALLOWED = 32  # updates held back beyond one in five
 _BACKS, _BACKS_ALL = 2, 6
 _AGAIN = 200  # steps within which the same has happened again
 _TOLD = 5
@@ -28,7 +28,7 @@ class Hold:
         self.care, self.guest, self.loop = care, care.split.guest, care.split.loop
         self.states = GoodStates(care.model)
         self.held = 0
-        self.allowed, self.last_held = _ALLOWED, 0
+        self.patience = Patience()
         self.backs, self.back_step, self.undone = 0, 0, 0
         self.losses_from = 0
         self.off = self.begun = False
@@ -84,10 +84,9 @@ class Hold:
 
     def _held(self, new, row, data):
         step = self.guest.beat.steps + 1
-        good = max(0, step - self.last_held - new)
-        self.allowed, self.last_held = min(_ALLOWED, self.allowed + good / 4) - new, step
+        goes_on = self.patience.spend(step, new)
         bad = _bad(self.care.tf, data)
-        if self.allowed < 0:
+        if not goes_on:
             why = bad or self._cure(self._grown())
             self._let_go("%d of %d updates were no numbers: %s" % (self.held, max(1, step), why))
         elif row >= _ROW and not bad:

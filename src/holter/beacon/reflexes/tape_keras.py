@@ -11,9 +11,9 @@ import atexit
 import functools
 import weakref
 
+from ._patience import Patience
 from ._step_keras import finite, scales_loss
 
-_ALLOWED = 32  # updates held back beyond one in five
 _TOLD = 5
 
 
@@ -25,8 +25,8 @@ class TapeHold:
         self.counts = weakref.WeakKeyDictionary()  # by optimizer: what its graphs have counted
         self.guarding = None  # a variable that all graphs ask
         self.off = self.within = False
-        self.held, self.read, self.last = 0, 0, 0
-        self.allowed = _ALLOWED
+        self.held = self.read = 0
+        self.patience = Patience()
 
     def patch(self, owner):
         inner = owner.apply
@@ -103,9 +103,7 @@ class TapeHold:
     def _left_out(self, new, text):
         step = self._step()
         self.held += new
-        self.allowed = min(_ALLOWED, self.allowed + max(0, step - self.last - new) / 4) - new
-        self.last = step
-        if self.allowed < 0:
+        if not self.patience.spend(step, new):
             self._let_go(step)
         elif self.held <= _TOLD or not self.held & (self.held - 1):
             self.guest.say(
