@@ -50,6 +50,21 @@ def test_the_links_of_the_pages_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_links_into_a_page_lead_to_one_of_its_headings(page: Path) -> None:
+    """With the names that headings get where the pages are read."""
+    import re
+
+    lost = []
+    for link, name in re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)", page.read_text()):
+        target = page.parent / link if link else page
+        heads = re.findall(r"^#+ (.*)", target.read_text(), re.M)
+        names = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+        lost += [] if name in names else [f"{link}#{name}"]
+
+    assert lost == []
+
+
 def test_every_job_has_one_short_page_and_is_linked_to() -> None:
     """Under 60 lines each, from the README and from the quick start."""
     for page in sorted(DOCS.glob("jobs/*.md")):

@@ -73,6 +73,8 @@ class BatchCalls:
     def _step(self, inner, optimizer, args, kwargs):
         split, course = self.split, self.split.now
         if course is None or course.batch is None:
+            if split.waits:
+                split.handover.stepped()
             return inner(optimizer, *args, **kwargs)
         if args or kwargs.get("closure") is not None:
             split.decline(course.lesson, "the update computes the loss itself, within a closure")
@@ -87,6 +89,8 @@ class BatchCalls:
             return None
         if not course.lesson.settled and not course.lesson.off:
             self.guard(split.settle)(course)
+        if course.lesson.told_of != split.parts and not course.lesson.off:
+            self.guard(split.tell)(course)
         course.lesson.updates += 1
         self.once.gathered = False
         return inner(optimizer, *args, **kwargs)

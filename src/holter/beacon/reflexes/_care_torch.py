@@ -251,7 +251,7 @@ class Care:
             self._spare_the_second_pass(call.shapes, known)
 
     def _spare_the_second_pass(self, shapes, known):
-        """Where most parts are computed twice, the loader hands out parts from its next pass on: nothing is, then."""
+        """Where most parts are computed twice, the loader hands out parts as soon as it can: nothing is, then."""
         kept, of = self.kept
         if self.split.loader is not None and of > 1 and of - kept >= _TWICE * of:
             parts = math.ceil(known.size / max(known.fits, self._rows_alone(shapes, known.size)))

@@ -2,16 +2,17 @@
 
 
 class Course:
-    """Made when a pass begins; lives as long as its iterator."""
+    """Made when a pass begins, or in its midst; lives as long as its iterator."""
 
-    def __init__(self, loader, lesson):
+    def __init__(self, loader, lesson, before=0):
         self.loader, self.lesson = loader, lesson
         self.open = True
         self.cut = False  # batches of this pass are handed out in parts
         self.led = False  # and the loop goes by them: where several loaders are drawn from, by the first
-        self.number = 0  # batches drawn so far
+        self.before = before  # whole batches of this pass that were handed out without it
+        self.number = 0  # batches drawn since
         self.serial = 0  # parts that were followed by a backward
-        self.handed = 0  # what the loop has been handed, parts and batches
+        self.handed = before  # what the loop has been handed in this pass, parts and batches
         self.extra = 0  # parts that were handed out once more
         self.rewound = False  # the batch in hand is to be begun with once more
         self.batch = self.leaves = None
@@ -32,6 +33,16 @@ class Course:
     @property
     def at_last(self):
         return self.at + 1 >= len(self.bounds)
+
+    @property
+    def drawn(self):
+        """Batches of this pass so far."""
+        return self.before + self.number
+
+    @property
+    def to_come(self):
+        """Parts of the batch in hand."""
+        return len(self.bounds) - self.at - 1 if self.batch is not None else 0
 
     @property
     def rows(self):

@@ -20,13 +20,18 @@ class Lengths:
         for course in list(self.split.courses.values()):
             if course.open and course.loader() is loader and (course.cut or course.extra):
                 self.split.once.asked_length = True
-                if course.lesson.off:
-                    return length + course.extra
-                return (length - 1) * self.split.parts + self._parts_of_last(loader, length) + course.extra
+                return course.handed + course.to_come + self._still(course, loader, length)
         lesson = self.split.lessons.get(loader)
         if lesson is not None and lesson.iterations and is_divisor(sys._getframe(2)):
             return lesson.iterations
         return length
+
+    def _still(self, course, loader, length):
+        """Iterations of the batches that have not been drawn."""
+        batches = length - course.drawn
+        if batches < 1 or course.lesson.off:
+            return batches
+        return (batches - 1) * self.split.parts + self._parts_of_last(loader, length)
 
     def _parts_of_last(self, loader, length):
         try:

@@ -19,6 +19,7 @@ class Lesson:
         self.off = ""  # why not
         self.changed = ""  # what is not the same, where that is allowed
         self.updates = 0
+        self.told_of = 0  # parts, when that was last told
         self.iterations = 0  # of the last pass, to its end
         self.redo = False  # what was learned from the first parts asks for another go
         self.rules, self.readings = {}, {}  # of each backward of a part, in order

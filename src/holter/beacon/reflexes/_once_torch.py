@@ -27,7 +27,6 @@ class Once:
 
     def __init__(self, split):
         self.split = split
-        self.asked_length = False  # the loop asks for the pass's length, and goes by that
         self.passing = False  # within a call that was let through
         self.begin_anew()
 
@@ -35,6 +34,7 @@ class Once:
         """Nothing is gathered yet, and nothing known of who calls how often."""
         self.gates = {}
         self.gathered = self.stepped = False
+        self.asked_length = False  # the loop asks for the pass's length, and goes by that
         self.broken = False  # what was learned can't be gone on with, whatever is allowed
         self.marks = self.rates = None
 
@@ -64,7 +64,7 @@ class Once:
 
     def _ends_pass(self, course):
         try:
-            return course.number == self.split.batches_of(course.loader())
+            return course.drawn == self.split.batches_of(course.loader())
         except (TypeError, AttributeError):
             return False
 
@@ -91,7 +91,8 @@ class Once:
         elif not course.lesson.settled and course.at:
             if self.marks is not None and _marks(self.split.weights()) != self.marks:
                 self._broken(_BY_HAND)
-            if self.rates is not None and self._rates() != self.rates and not self.asked_length:
+            by_length = self.asked_length and not course.before  # the same place of the pass, in either count
+            if self.rates is not None and self._rates() != self.rates and not by_length:
                 self._broken(_RATE)
 
     def _broken(self, why):

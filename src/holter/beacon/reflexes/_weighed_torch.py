@@ -19,6 +19,8 @@ class WeighedBackward:
         @functools.wraps(inner)
         def backward(tensors, grad_tensors=None, *args, **kwargs):
             if self.busy or (not split.drawn and split.now is None):
+                if split.waits:
+                    split.handover.backward()
                 return inner(tensors, grad_tensors, *args, **kwargs)
             self.busy = True
             try:

@@ -19,6 +19,7 @@ from ._asked import parts_asked
 from ._batch_calls_torch import BatchCalls
 from ._counting_loop import who_counts
 from ._course import Course, bounds_of
+from ._handover_torch import Handover
 from ._leaves import Unsplittable
 from ._lengths_torch import Lengths
 from ._lesson_torch import Lesson
@@ -32,7 +33,10 @@ class LoaderSplit:
 
     def __init__(self, guest, torch):
         self.guest, self.guard, self.torch = guest, guest.guard, torch
-        self.parts = self.wanted = parts_asked("HOLTER_LOADER")  # the present passes', and those of the passes to come
+        self.parts = self.wanted = parts_asked("HOLTER_LOADER")  # the present ones, and those to come
+        self.needed = self.parts > 1  # without them the run has died; otherwise they are only the faster way
+        self.handover = Handover()
+        self.passes = weakref.WeakKeyDictionary()  # by iterator: what tells its loader
         self.models = []  # weakly: those that an optimizer trains
         self.optimizers = []
         self.lessons = weakref.WeakKeyDictionary()  # by loader
@@ -71,6 +75,8 @@ class LoaderSplit:
 
         @functools.wraps(inner_next)
         def __next__(iterator):  # noqa: N807
+            if self.waits and self.handover.drew(iterator):
+                self.guard(self._begins_midway)(iterator)
             if self.parts < 2:
                 return inner_next(iterator)
             course = self.courses.get(iterator)
@@ -97,14 +103,36 @@ class LoaderSplit:
         BatchCalls(self).patch()
 
     def ask(self, times):
-        """From the next pass on, so many times the parts: in the middle of one the loop has counted whole batches."""
+        """So many times the parts, from the next pass on or where this one can be gone on with so."""
         self.wanted = max(self.wanted, max(1, self.parts) * times)
 
+    @property
+    def waits(self):
+        """Whole batches are handed out, and parts are wanted."""
+        return self.parts < self.wanted and self.parts < 2
+
     def _begins(self, loader, iterator):
+        # One that keeps its workers refers to its iterator, and both would stay; another may be nobody else's.
+        self.passes[iterator] = weakref.ref(loader) if loader.persistent_workers else lambda: loader
         if self.wanted != self.parts and not any(course.open and course.cut for course in self.courses.values()):
             self.parts = self.wanted
-        if self.parts < 2:
-            return
+        if self.parts > 1:
+            self._course(loader, iterator, 0)
+
+    def _begins_midway(self, iterator):
+        """The loop has used what it was handed: the rest of the pass comes in parts."""
+        loader = self.passes[iterator]()
+        if loader is not None and not self.still:
+            self.parts = self.wanted
+            self._course(loader, iterator, iterator._num_yielded)
+
+    def _more_parts(self, course):
+        """Between two batches, when no gradients are waiting and the loop does not go by the length."""
+        others = (one for one in self.courses.values() if one is not course)
+        if not self.once.gathered and not self.once.asked_length and not any(one.open and one.cut for one in others):
+            self.parts = self.wanted
+
+    def _course(self, loader, iterator, drawn):
         before = self.courses.get(iterator)
         if before is not None:
             self._closed(before)
@@ -113,7 +141,7 @@ class LoaderSplit:
             lesson = self.lessons[loader] = Lesson(self.torch, loader)
             lesson.off = "several ranks train together" if self.several else ""
         lesson.begins()
-        course = self.courses[iterator] = Course(weakref.ref(loader), lesson)
+        course = self.courses[iterator] = Course(weakref.ref(loader), lesson, drawn)
         course.left = weakref.ref(iterator, lambda _ref: self.guard(self._left)(course))
 
     def _next(self, course, iterator, inner):
@@ -132,6 +160,8 @@ class LoaderSplit:
         course.drop()
         if self.now is course:
             self.once.new_batch()
+            if self.wanted != self.parts:
+                self._more_parts(course)
         self.drawing = True
         try:
             batch = inner(iterator)
@@ -171,7 +201,7 @@ class LoaderSplit:
             if not lesson.looked:
                 lesson.looked = True
                 self.once.begin_anew()
-                why = who_counts(sys._getframe(2))
+                why = who_counts(sys._getframe(2), not self.needed, bool(course.before))
                 if why:
                     raise Unsplittable(why)
             size, leaves = lesson.cutter.open(batch)
@@ -253,9 +283,13 @@ class LoaderSplit:
 
     def settle(self, course):
         """All parts of a batch have been gone through for the first time."""
+        course.lesson.settled = True
+        course.lesson.readings = {}
+
+    def tell(self, course):
+        """Into how many parts, the first time and when there are more."""
         lesson, parts = course.lesson, len(course.bounds)
-        lesson.settled = True
-        lesson.readings = {}
+        lesson.told_of = self.parts
         if (parts, lesson.changed) in self.told:
             return
         self.told.add((parts, lesson.changed))
