@@ -65,7 +65,8 @@ def test_the_loader_is_asked_where_three_parts_in_ten_are_computed_twice(
 ) -> None:
     """For parts of as many samples as were seen to fit."""
     told: list[int] = []
-    care = SimpleNamespace(kept=kept, split=SimpleNamespace(loader=SimpleNamespace(ask=told.append)), alone={})
+    split = SimpleNamespace(loader=SimpleNamespace(ask=told.append))
+    care = SimpleNamespace(kept=kept, split=split, alone={}, room=SimpleNamespace(share=1.0), fewest=1)
     care._rows_alone = lambda *_: 0
     Care._spare_the_second_pass(care, (), Tuning(240, 240 // kept[1], 1))
 
@@ -74,10 +75,12 @@ def test_the_loader_is_asked_where_three_parts_in_ten_are_computed_twice(
 
 def test_parts_from_the_loader_may_be_larger_since_the_rest_of_the_batch_is_not_there() -> None:
     """What a sample takes by itself counts, and not the outputs of the whole batch that stay in place."""
-    room, weights = SimpleNamespace(workspace=1.2), SimpleNamespace(bytes=100)
+    room, weights = SimpleNamespace(workspace=1.2, share=1.0), SimpleNamespace(bytes=100)
     care = SimpleNamespace(costs={(): (10, 100 + 4 * 256)}, left=1700, room=room, weights=weights)
 
     assert Care._rows_alone(care, (), 256) == 100  # (1700 - 100) / (10 * 1.2 + 4)
+    room.share = 0.6
+    assert Care._rows_alone(care, (), 256) == 57  # on a CPU, with room to spare
 
 
 def test_a_part_from_the_loader_is_tried_whole_up_to_what_is_thought_to_fit() -> None:

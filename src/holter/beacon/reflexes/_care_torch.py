@@ -254,7 +254,8 @@ class Care:
         """Where most parts are computed twice, the loader hands out parts as soon as it can: nothing is, then."""
         kept, of = self.kept
         if self.split.loader is not None and of > 1 and of - kept >= _TWICE * of:
-            parts = math.ceil(known.size / max(known.fits, self._rows_alone(shapes, known.size)))
+            rows = max(int(known.fits * self.room.share), self._rows_alone(shapes, known.size), self.fewest)
+            parts = math.ceil(known.size / rows)
             self.alone[shapes] = math.ceil(known.size / parts)
             self.split.loader.ask(parts)
 
@@ -262,7 +263,7 @@ class Care:
         """The samples that would fit if the rest of the batch were not there: its outputs, and the loss over them."""
         each, to_come = self.costs.get(shapes, (0, 0))
         each = each * self.room.workspace + (to_come - self.weights.bytes) / size
-        return min(size // 2, int((self.left - self.weights.bytes) / each)) if each > 0 else 0
+        return min(size // 2, int((self.left * self.room.share - self.weights.bytes) / each)) if each > 0 else 0
 
     def has_room(self, call, each, to_come):
         """After a forward in parts: what a sample took; now and then other sizes are tried anew."""
@@ -278,6 +279,8 @@ class Care:
         still = self.weights.bytes + cost * (_WORKSPACE - 1)
         if self.room.used() + still < _COMFORT * self.room.limit:
             self.comfortable = max(self.comfortable, call.leaves[0].numel())
+        if self.knows(call) and cost + still < _COMFORT * (self.room.left() + cost):
+            self.room.calm()
 
     def is_near(self):
         """Now and then, where nothing is cut: does it still fit with room to spare?"""

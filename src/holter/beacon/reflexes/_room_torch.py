@@ -15,6 +15,7 @@ class CudaRoom:
     """A CUDA device: what the allocator has handed out, against what it may take in all."""
 
     workspace = 1.2  # what a larger part may take, against its graph: to try one that does not fit costs little here
+    share = 1.0  # of the room, for parts that nothing of is computed twice
 
     def __init__(self, torch, device):
         self.torch = torch
@@ -39,6 +40,9 @@ class CudaRoom:
     def other_parts(self):
         """What was learned of the slack was learned with parts of another size."""
         self.slack = _SLACK * self.limit
+
+    def calm(self):
+        """The allocator has kept what it holds all along."""
 
     def _limit(self):
         cuda = self.torch.cuda
@@ -66,12 +70,15 @@ class CudaRoom:
 class MetalRoom:
     """Apple's GPU: what the driver holds for this process, against what Metal recommends."""
 
-    workspace = 1.5
+    workspace, share = 1.5, 1.0
 
     def __init__(self, torch):
         self.torch = torch
         self.limit = int(torch.mps.recommended_max_memory())
         self.slack = _SLACK * self.limit
+
+    def calm(self):
+        """Its cache is its own affair."""
 
     def look_back(self):
         """Metal tells nothing of the kind."""
@@ -97,6 +104,7 @@ class HostRoom:
     """The host's memory, as far as the soft wall lets it grow; without a wall there is no end that could be told."""
 
     workspace = 1.5
+    share = 0.6  # a CPU is as fast with smaller parts, and with room to spare memory need not be made anew each time
 
     def __init__(self):
         self.page = os.sysconf("SC_PAGE_SIZE")
@@ -112,6 +120,11 @@ class HostRoom:
     def used(self):
         """What the wall counts: all private memory that may be written to."""
         return self._pages()[5] if self.file is not None else 0
+
+    def calm(self):
+        """What did not fit before fits with room to spare."""
+        if self.heap is not None:
+            self.heap.relax()
 
     def look_back(self):
         """The host's memory has no cache of its own to give back."""
