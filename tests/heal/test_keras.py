@@ -143,6 +143,39 @@ def test_in_calm_nothing_is_done_and_nothing_differs(runs: dict[str, Run]) -> No
     assert runs["calm"].slots[-1].step == runs["plain"].slots[-1].step > 0
 
 
+DRAWN = (
+    BEGIN
+    + """
+def drawn(model):
+    return getattr(model.train_function, "drawing", None) is not None
+
+
+model = dense(layers.BatchNormalization(), layers.Dropout(0.3))
+model.compile("adam", crossentropy, metrics=["accuracy"])
+end("long", model, model.fit(x, y, batch_size=16, epochs=6, shuffle=False, verbose=0))
+texts = tf.data.Dataset.from_generator(
+    lambda: ((word[: 3 + n % 5], y[n]) for n, word in enumerate(words)),
+    output_signature=(tf.TensorSpec((None,), tf.int64), tf.TensorSpec((), tf.int64)),
+)
+reader = keras.Sequential([layers.Embedding(9, 4), layers.GlobalAveragePooling1D(), layers.Dense(3)])
+reader.compile("adam", crossentropy)
+texts = texts.padded_batch(8).apply(tf.data.experimental.assert_cardinality(6))
+end("texts", reader, reader.fit(texts, epochs=4, verbose=0))
+told["drawn"] = [drawn(model), drawn(reader)]
+"""
+    + END
+)
+
+
+def test_batches_of_one_kind_are_drawn_within_the_step_again_and_nothing_differs(tmp_path: Path) -> None:
+    """Texts of any length are looked at first: the next one may be longer than all before."""
+    healed = run(tmp_path / "healed", DRAWN, HOLTER_HEAL="safe")
+    plain = run(tmp_path / "plain", DRAWN, guest=False)
+
+    assert said(healed)["drawn"] == [True, False]
+    assert {**said(healed), "drawn": None} == {**said(plain), "drawn": None}
+
+
 TIGHT = (
     BEGIN
     + """

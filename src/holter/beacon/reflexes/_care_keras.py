@@ -61,6 +61,9 @@ class Care(TrainFunction):
             if not isinstance(error, Unsplittable):
                 self.split.guest.guard.caught("try-out", error)
 
+    def fits_easily(self):
+        return self.tryout.calm
+
     @property
     def words(self):
         """What the try-out has found."""

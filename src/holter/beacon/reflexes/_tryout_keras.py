@@ -25,6 +25,7 @@ class TryOut:
         self.care, self.tf = care, care.tf
         self.most, self.shape = 0, None
         self.off = not sys.platform.startswith("linux")
+        self.calm = True  # the largest so far needs no more than a part of the room
         self.words = ""
 
     def wants(self, data):
@@ -48,7 +49,8 @@ class TryOut:
 
         left = room.left()
         need = self._estimate(pieces, elements)
-        if left is None or pieces.size < 4 or need < _CALM * left:
+        self.calm = left is None or need < _CALM * left
+        if self.calm or pieces.size < 4:
             return 0
         few = max(2, min(pieces.size // 4, int(pieces.size * 0.15 * left / need)))
         return self._measured(room, pieces, few)
