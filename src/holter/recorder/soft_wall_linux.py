@@ -88,7 +88,8 @@ class Walled:
         untouched = max(0, data - used)
         gave_back = self._wall and self._wall < present != resource.RLIM_INFINITY
         if gave_back:
-            self._untouched.clear()  # what it has given back is untouched now, and was not before
+            self._untouched.clear()  # what it has given back, or put on disk, is untouched now, and was not before
+            self._least = None
         self._others.append(used_by_all - used)
         self._untouched.append(untouched)
         self._least = untouched if self._least is None else min(self._least, untouched)

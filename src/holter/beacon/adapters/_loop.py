@@ -83,8 +83,16 @@ class Loop:
 
     def _arm_collect(self):
         from ..reflexes.collect import collect_of
+        from ..reflexes.lay_aside import aside_of
 
         self.rarely.append(collect_of(self.guest).look)
+        self.aside = aside_of(self.guest)
+        if self.aside is not None:
+            self.rarely.append(self._lay_aside)
+
+    def _lay_aside(self):
+        if self.cpu_only:  # to ask whether a model was trained would make a device wait
+            self.aside.look()
 
     def mine(self):
         """True in the thread that trains; tf.data and py_function call Python from threads of their own."""

@@ -8,7 +8,7 @@ class Healing:
 
     def __init__(self, adapter):
         self.adapter, self.guest, self.torch, self.guard = adapter, adapter.guest, adapter.torch, adapter.guard
-        self.loader = self.collect = None
+        self.loader = self.collect = self.aside = None
         self.guard(self._arm_nan)()
         self.guest.say("armed", act="split-batch")
         self.split = _reflex("split_torch").Split(self.guest, self.torch, adapter.is_compiling)
@@ -28,11 +28,15 @@ class Healing:
         self.split.watch(models)
         if self.loader is not None:
             self.loader.watch(models, optimizer)
+        if self.aside is not None:
+            self.aside.watch(_reflex("_kept_torch").KeptTorch(self.torch, models, optimizer))
 
     def rarely(self):
         """Once a second, between two steps."""
         if self.collect is not None:
             self.collect.look()
+        if self.aside is not None:
+            self.aside.look()
 
     def _arm_nan(self):
         _reflex("nan_torch").NanHeal(self.guest, self.torch, self.adapter).patch()
@@ -43,6 +47,7 @@ class Healing:
 
     def _arm_collect(self):
         self.collect = _reflex("collect").collect_of(self.guest)
+        self.aside = _reflex("lay_aside").aside_of(self.guest)
 
     def _arm_loader(self):
         """Around what is timed: a part of a batch is no step, and drawing one takes no time."""

@@ -49,6 +49,12 @@ class GoodStates:
         for variable, value in self.kept:
             variable.assign(value)
 
+    def release(self):
+        """Hold no copy until it is trained again."""
+        if self.kept:
+            self.kept, self.step, self.next_at = [], None, 0
+            self.declined = "none has been kept since it was last trained"
+
     def forget(self):
         self.kept, self.step, self.next_at = [], None, _NEVER
         self.declined = "acting on it has ended"

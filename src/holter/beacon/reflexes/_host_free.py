@@ -31,3 +31,19 @@ def before_the_wall():
     finally:
         if room.file is not None:
             os.close(room.file)
+
+
+def left():
+    """Bytes that this process may still take, before its limits and before the wall; None where nothing is known."""
+    found = [room for room in (_host_room.left(), before_the_wall()) if room is not None]
+    return min(found) if found else None
+
+
+def held():
+    """What this process holds that is its own."""
+    try:
+        with open("/proc/self/statm") as file:
+            _, resident, shared, *_ = file.read().split()
+        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None

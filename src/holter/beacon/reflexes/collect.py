@@ -7,12 +7,11 @@ script could still reach is touched; names, counters and random streams stay as 
 """
 
 import gc
-import os
 from time import monotonic
 
+from . import _host_free as free
 from . import _host_room
 from ._graphs_tensorflow import let_go
-from ._host_free import before_the_wall
 
 _NEAR = 0.3  # of the memory that this process has or may still have: below this it is time
 _WORTH = 0.02  # of it: what is given back, for which it was worth while
@@ -42,7 +41,7 @@ class Collect:
 
     def look(self):
         """Collect where memory is running out; less and less often where that gives nothing back."""
-        now, held, left = monotonic(), _held(), self._left()
+        now, held, left = monotonic(), free.held(), free.left()
         if held is None or left is None or left > _NEAR * (held + left):
             return
         if now < self.next_at and left > _FELL * self.left_then:
@@ -50,11 +49,11 @@ class Collect:
         let_go()
         gc.collect()
         _host_room.trim()
-        given = held - _held()
+        given = held - free.held()
         worth = given > _WORTH * (held + left)
-        after = self._left()
+        after = free.left()
         # What some thread was just looking at is still there: where it is as near as before, the next look tries again.
-        relieved = after is None or after > _NEAR * (_held() + after)
+        relieved = after is None or after > _NEAR * (free.held() + after)
         self.pause = (_PAUSE if relieved else 0.0) if worth else min(_LONGEST, 2 * max(_PAUSE, self.pause))
         # A collection looks at every object there is: where it gives nothing back it may take a hundredth of the time.
         took = monotonic() - now
@@ -64,26 +63,12 @@ class Collect:
             self.told = True
             self._tell(given, left)
 
-    def _left(self):
-        found = [room for room in (_host_room.left(), before_the_wall()) if room is not None]
-        return min(found) if found else None
-
     def _tell(self, given, left):
         words = "%s were left before the limit: objects that nothing refers to any more were let go, and %s given back"
         self.guest.say(
             "intervention", act="collect", keeps="exact", step=self.guest.beat.steps + 1,
             text=words % (_megabytes(left), _megabytes(given)), because="",
         )  # fmt: skip
-
-
-def _held():
-    """What this process holds that is its own."""
-    try:
-        with open("/proc/self/statm") as file:
-            _, resident, shared, *_ = file.read().split()
-        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return None
 
 
 def _megabytes(n):

@@ -12,6 +12,7 @@ import os
 
 from ..adapters import _patch
 from ._care_keras import Care
+from ._kept_keras import KeptKeras
 from ._oom import is_oom
 from ._own_step_keras import OwnStep
 from ._train_function_keras import TrainFunction
@@ -48,6 +49,8 @@ class Split:
                 try:
                     kind = OwnStep if self.has_own_step(model) else Care
                     model.train_function = kind(self, model, model.train_function)
+                    if self.guest.aside is not None:
+                        self.guest.aside.watch(KeptKeras(model, model.train_function.hold))
                 except Exception as error:
                     self.guest.guard.caught("make_train_function", error)
             return result

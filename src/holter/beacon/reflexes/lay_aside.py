@@ -1,0 +1,155 @@
+"""Models that a script keeps and no longer trains are laid aside on disk when memory runs out.
+
+The folds of a cross-validation that are to vote in the end, the trials of a search: each keeps its weights, their
+gradients and the optimizer's state. They stay where they are, with all that refers to them (`_on_disk_linux`); only the
+kernel no longer has to hold them. What Keras has traced for them is dropped, and traced again when they are used.
+Keeps: exact, since nothing is changed; what is used again is read again.
+"""
+
+import gc
+import os
+import sys
+from time import monotonic
+
+from . import _host_room
+from ._graphs_tensorflow import let_go
+from ._host_free import held, left
+
+_SOON, _NEAR = 0.45, 0.3  # of the memory that this process has or may still have
+_ENOUGH = 0.5  # of it, that is to be left after
+_IDLE = 1.5  # seconds in which others were trained
+_PAUSE = 30.0  # seconds after one that gave nothing
+_MMAP_THRESHOLD, _LARGE = -3, 1 << 20
+
+
+def aside_of(guest):
+    """The one of this process, whichever framework comes first; None where it can't be done."""
+    if not hasattr(guest, "aside"):
+        guest.aside = LayAside(guest) if sys.platform.startswith("linux") else None
+    return guest.aside
+
+
+class LayAside:
+    """Asked about once a second, between two steps."""
+
+    def __init__(self, guest):
+        self.guest = guest
+        self.kept = []  # what is or was trained, by the order in which it began
+        self.disk = None
+        self.off = self.ready = False
+        self.next_at = 0.0
+        self.told = 0
+
+    def watch(self, one):
+        """Know of something that is trained: `mark()` changes when it is, `blocks()` is what it holds."""
+        self.kept = [kept for kept in self.kept if not one.replaces(kept.one)]
+        self.kept.append(Kept(one))
+
+    def look(self):
+        """Lay aside what was not trained of late, the oldest first, where memory is running out."""
+        if self.off:
+            return
+        now, steps = monotonic(), self.guest.beat.steps
+        self.kept = [one for one in self.kept if one.lives()]
+        idle = [one for one in self.kept if one.is_idle(now, steps)]
+        if not idle:
+            return
+        mine, room = held(), left()
+        if mine is None or room is None or room > _SOON * (mine + room):
+            return
+        if not self.ready:
+            self._prepare()
+        if room < _NEAR * (mine + room) and now >= self.next_at:
+            self._lay_aside(idle, mine, room)
+
+    def _prepare(self):
+        """From here on large blocks are mapped by themselves: only such can be put on disk one by one."""
+        import ctypes
+
+        self.ready = True
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(_MMAP_THRESHOLD, _LARGE)
+
+    def _lay_aside(self, idle, mine, room):
+        try:
+            if self.disk is None:
+                from ._on_disk_linux import OnDisk
+
+                self.disk = OnDisk(os.environ.get("HOLTER_STATE_DISK"))
+            moved = models = 0
+            for one in idle:
+                if room + moved > _ENOUGH * (mine + room):
+                    break
+                one.shrink()
+                gone = self.disk.put(one.blocks())
+                one.is_aside = True
+                moved, models = moved + gone, models + bool(gone)
+        except OSError as error:
+            self.off = True
+            self._say("declined", because="idle models could not be put on disk: %s" % error)
+            return
+        if not moved:
+            self.next_at = monotonic() + _PAUSE
+            return
+        let_go()
+        gc.collect()
+        _host_room.trim()
+        self._raise_the_wall(moved)
+        self._tell(models, room)
+
+    def _raise_the_wall(self, moved):
+        """What is on disk still counts as asked for: whoever has set the wall sees from this that it is not in use."""
+        import resource
+
+        wall, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if wall != resource.RLIM_INFINITY:
+            raised = wall + moved
+            resource.setrlimit(
+                resource.RLIMIT_DATA, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard)
+            )
+
+    def _tell(self, models, room):
+        """The first time, and whenever it has become twice as much."""
+        if self.told and self.disk.at < 2 * self.told:
+            return
+        self.told = self.disk.at
+        text = "%.0f MB were left before the limit: %d models that are kept and not trained any more were laid aside"
+        text = text % (max(0, room) / 1e6, models) + " on disk, %.0f MB so far" % (self.disk.at / 1e6)
+        self._say("intervention", keeps="exact", text=text, because="")
+
+    def _say(self, kind, **fields):
+        self.guest.say(kind, act="lay-aside", step=self.guest.beat.steps + 1, **fields)
+
+
+class Kept:
+    """Something that is trained, and since when it is not."""
+
+    def __init__(self, one):
+        self.one = one
+        self.mark = None
+        self.since, self.steps = 0.0, 0
+        self.is_aside = self.rests = False
+
+    def lives(self):
+        return self.one.lives()
+
+    def shrink(self):
+        self.one.shrink()
+
+    def blocks(self):
+        return self.one.blocks()
+
+    def is_idle(self, now, steps):
+        """True where others were trained for a while and it was not, and it is not laid aside already."""
+        mark = self.one.mark()
+        if mark != self.mark:
+            self.mark, self.since, self.steps = mark, now, steps
+            self.is_aside = self.rests = False
+            return False
+        if steps <= self.steps + 1 or now - self.since < _IDLE:
+            return False
+        if not self.rests:
+            self.rests = True
+            self.one.rests()
+        return not self.is_aside
