@@ -29,6 +29,7 @@ class Guest:
         self.role = "python"
         self.heal = os.environ.get("HOLTER_HEAL")  # which acts are allowed: None, "safe" or "all"
         self.parts = None  # under --heal: what hands out batches in parts, where that is asked for
+        self.aside = None  # under --heal: what lays models aside that are kept and not trained any more
         self._beat = None
         self._census = None
         self._holdings = None

@@ -33,6 +33,8 @@ class KeptKeras:
     def shrink(self):
         """Drop what has been traced: some ten MB, which are in no variable."""
         model = self.model()
+        if model is None or _is_at_work(model):
+            return
         for name in _MADE_ANEW:
             if getattr(model, name, None) is not None:
                 setattr(model, name, None)
@@ -48,6 +50,19 @@ class KeptKeras:
             value = getattr(variable, "_value", None)
             if value is None or not hasattr(value, "read_value") or (value.shape.num_elements() or 0) < _SMALL:
                 continue
-            view = numpy.asarray(memoryview(value.read_value()))
+            try:
+                view = numpy.asarray(memoryview(value.read_value()))
+            except (TypeError, ValueError, BufferError):
+                continue  # numbers that NumPy has no name for, such as bfloat16
             found[view.__array_interface__["data"][0]] = view.nbytes
         return list(found.items())
+
+
+def _is_at_work(model):
+    """Within a `fit` that another model is trained in, by a callback."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if "keras" in frame.f_code.co_filename and frame.f_locals.get("self") is model:
+            return True
+        frame = frame.f_back
+    return False

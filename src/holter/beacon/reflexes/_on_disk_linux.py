@@ -21,16 +21,17 @@ _MOST = 8192  # pieces: the kernel allows 65,530 mappings
 _SMALLEST = 64 << 10
 _FAR = 1 << 30  # bytes: how far before them the block may begin
 _DISK = 0.5  # of what is free there
-_IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
+_DISKS = ("ext4", "xfs", "btrfs", "overlay", "zfs", "f2fs", "ext3", "ext2", "bcachefs")  # no memory, no network
 _OTHERS = ("jemalloc", "tcmalloc", "mimalloc")  # nothing is known of what they take for empty
 
 
 class OnDisk:
-    """The file of this process; `folder` has to be on a disk."""
+    """The file of this process, in the first of these folders that is on a disk of this machine."""
 
-    def __init__(self, folder):
-        if not folder or _kind_of(folder) in _IN_MEMORY:
-            raise OSError("there is no folder on a disk to put it in")
+    def __init__(self, folders):
+        folder = next((one for one in folders if one and _kind_of(one) in _DISKS), None)
+        if folder is None:
+            raise OSError("there is no folder on a disk of this machine")
         found = os.statvfs(folder)
         self.room = int(found.f_bavail * found.f_frsize * _DISK)
         handle, path = tempfile.mkstemp(prefix="holter-aside-", dir=folder)

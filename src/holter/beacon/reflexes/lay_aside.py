@@ -9,6 +9,8 @@ Keeps: exact, since nothing is changed; what is used again is read again.
 import gc
 import os
 import sys
+import tempfile
+from importlib import import_module
 from time import monotonic
 
 from . import _host_room
@@ -17,23 +19,27 @@ from ._host_free import held, left
 
 _SOON, _NEAR = 0.45, 0.3  # of the memory that this process has or may still have
 _ENOUGH = 0.5  # of it, that is to be left after
-_IDLE = 1.5  # seconds in which others were trained
+_IDLE, _OTHERS = 1.5, 10  # seconds in which others were trained, or their steps
 _PAUSE = 30.0  # seconds after one that gave nothing
 _MMAP_THRESHOLD, _LARGE = -3, 1 << 20
 
 
 def aside_of(guest):
     """The one of this process, whichever framework comes first; None where it can't be done."""
-    if not hasattr(guest, "aside"):
-        guest.aside = LayAside(guest) if sys.platform.startswith("linux") else None
+    if guest.aside is None:
+        try:
+            disk = import_module("._on_disk_" + sys.platform, __package__)
+        except ImportError:
+            return None
+        guest.aside = LayAside(guest, disk.OnDisk)
     return guest.aside
 
 
 class LayAside:
     """Asked about once a second, between two steps."""
 
-    def __init__(self, guest):
-        self.guest = guest
+    def __init__(self, guest, on_disk):
+        self.guest, self.on_disk = guest, on_disk
         self.kept = []  # what is or was trained, by the order in which it began
         self.disk = None
         self.off = self.ready = False
@@ -74,9 +80,7 @@ class LayAside:
     def _lay_aside(self, idle, mine, room):
         try:
             if self.disk is None:
-                from ._on_disk_linux import OnDisk
-
-                self.disk = OnDisk(os.environ.get("HOLTER_STATE_DISK"))
+                self.disk = self.on_disk([os.environ.get("HOLTER_STATE_DISK"), tempfile.gettempdir()])
             moved = models = 0
             for one in idle:
                 if room + moved > _ENOUGH * (mine + room):
@@ -89,12 +93,12 @@ class LayAside:
             self.off = True
             self._say("declined", because="idle models could not be put on disk: %s" % error)
             return
-        if not moved:
-            self.next_at = monotonic() + _PAUSE
-            return
         let_go()
         gc.collect()
         _host_room.trim()
+        if not moved:
+            self.next_at = monotonic() + _PAUSE
+            return
         self._raise_the_wall(moved)
         self._tell(models, room)
 
@@ -114,8 +118,13 @@ class LayAside:
         if self.told and self.disk.at < 2 * self.told:
             return
         self.told = self.disk.at
-        text = "%.0f MB were left before the limit: %d models that are kept and not trained any more were laid aside"
-        text = text % (max(0, room) / 1e6, models) + " on disk, %.0f MB so far" % (self.disk.at / 1e6)
+        who = (
+            "1 model that is kept and not trained any more was"
+            if models == 1
+            else ("%d models that are kept and not trained any more were" % models)
+        )
+        text = "%.0f MB were left before the limit: %s laid aside on disk, %.0f MB so far"
+        text = text % (max(0, room) / 1e6, who, self.disk.at / 1e6)
         self._say("intervention", keeps="exact", text=text, because="")
 
     def _say(self, kind, **fields):
@@ -147,7 +156,8 @@ class Kept:
             self.mark, self.since, self.steps = mark, now, steps
             self.is_aside = self.rests = False
             return False
-        if steps <= self.steps + 1 or now - self.since < _IDLE:
+        others = steps - self.steps - 1  # its own last one may have come after the look
+        if others < 1 or (others < _OTHERS and now - self.since < _IDLE):
             return False
         if not self.rests:
             self.rests = True
