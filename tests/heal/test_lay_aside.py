@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -103,6 +104,28 @@ def test_a_disk_that_takes_no_more_costs_nothing(tmp_path: Path) -> None:
     assert done.stdout == "declined True\nTrue\n"
 
 
+CLOSED = """
+import ctypes, os, sys
+from holter.beacon.reflexes._on_disk_linux import OnDisk
+
+block = ctypes.create_string_buffer(64 << 20)
+disk = OnDisk([sys.argv[1]])
+os.closerange(3, 1 << 16)
+os.dup2(os.open(os.path.join(sys.argv[1], "mine"), os.O_CREAT | os.O_RDWR), disk.file)
+try:
+    disk.put([(ctypes.addressof(block), 64 << 20)])
+except OSError as error:
+    print(error)
+print(os.fstat(disk.file).st_size)
+"""
+
+
+def test_a_script_that_closed_its_file_and_uses_the_number_is_left_alone(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", CLOSED, str(tmp_path)], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "the script has closed its file, and may be using the number\n0\n"
+
+
 def test_a_folder_in_memory_is_no_disk() -> None:
     from holter.beacon.reflexes._on_disk_linux import OnDisk
 
@@ -144,7 +167,7 @@ class Training:
         self.guest = SimpleNamespace(beat=SimpleNamespace(steps=0), say=lambda _, **more: self.said.append(more))
         self.aside = LayAside(self.guest, None)
         self.aside.ready = True  # nothing is set in the process of the tests
-        self.aside.disk = SimpleNamespace(at=0, put=self.put)
+        self.aside.disk = SimpleNamespace(at=0, put=self.put, pid=os.getpid())
         self.put_there: list[int] = []
         place = "holter.beacon.reflexes.lay_aside."
         for name, value in {

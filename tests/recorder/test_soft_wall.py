@@ -80,3 +80,12 @@ def test_a_process_that_has_raised_its_wall_keeps_it_until_the_readings_agree() 
     raised = walled.place(200 * MB, 300 * MB, 300 * MB, END, 1000 * MB)
 
     assert raised == 1000 * MB
+
+
+def test_what_was_put_on_disk_is_room_also_where_freed_memory_is_none() -> None:
+    """200 MB are still asked for, and the kernel need not hold them; 40 MB never were touched."""
+    walled = Walled((0, 0))
+    wall_of(walled, *[(700, 740, 800)] * 3)
+    walled.place(500 * MB, 740 * MB, 600 * MB, END, 1140 * MB)
+
+    assert wall_of(walled, *[(500, 740, 600)] * 5) == 1140

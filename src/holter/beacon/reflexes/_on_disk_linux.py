@@ -12,14 +12,16 @@ import ctypes
 import os
 import tempfile
 
+from .. import stack_dump
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PIECE = 16 << 20  # bytes that are written at once: as much may be held twice
 _READ_WRITE, _PRIVATE, _FIXED = 3, 2, 16  # as mmap(2) has them
 _WORD = ctypes.sizeof(ctypes.c_size_t)
 _FLAGS, _MAPPED = 7, 2  # in the second word of a block: the C library has mapped it by itself
-_MOST = 8192  # pieces: the kernel allows 65,530 mappings
+_MOST = 24_000  # pieces: each may make two mappings more, of 65,530 that the kernel allows
 _SMALLEST = 64 << 10
-_FAR = 1 << 30  # bytes: how far before them the block may begin
+_FAR, _READ = 1 << 30, 1 << 20  # bytes: how far before them a block may begin, and what is read of that at once
 _DISK = 0.5  # of what is free there
 _DISKS = ("ext4", "xfs", "btrfs", "overlay", "zfs", "f2fs", "ext3", "ext2", "bcachefs")  # no memory, no network
 _OTHERS = ("jemalloc", "tcmalloc", "mimalloc")  # nothing is known of what they take for empty
@@ -34,9 +36,14 @@ class OnDisk:
             raise OSError("there is no folder on a disk of this machine")
         found = os.statvfs(folder)
         self.room = int(found.f_bavail * found.f_frsize * _DISK)
-        handle, path = tempfile.mkstemp(prefix="holter-aside-", dir=folder)
-        os.unlink(path)
-        self.file, self.inode = handle, str(os.fstat(handle).st_ino)
+        low, path = tempfile.mkstemp(prefix="holter-aside-", dir=folder)
+        try:
+            os.unlink(path)
+            self.file = stack_dump.high(low)
+        finally:
+            os.close(low)
+        self.known, self.inode = stack_dump.identity(self.file), str(os.fstat(self.file).st_ino)
+        self.pid = os.getpid()  # a forked child must not write into it
         self.at = self.pieces = 0
         libc = ctypes.PyDLL(None, use_errno=True)  # Python's other threads wait meanwhile
         self.mmap = libc.mmap
@@ -47,35 +54,26 @@ class OnDisk:
 
     def put(self, blocks):
         """Put these blocks there, given as addresses and sizes; returns the bytes that no longer have to be held."""
-        (heap, mapped), moved = self._private(), 0
-        for address, size in blocks:
-            begin, end = -(-address // _PAGE) * _PAGE, (address + size) // _PAGE * _PAGE
-            if end - begin >= _SMALLEST and (_within(heap, begin, end) or _in_one_block(mapped, begin, end)):
+        if not self._is_ours():
+            raise OSError("the script has closed its file, and may be using the number")
+        moved = 0
+        with Memory(self.inode) as memory:
+            for address, size in blocks:
+                begin, end = -(-address // _PAGE) * _PAGE, (address + size) // _PAGE * _PAGE
+                if end - begin < _SMALLEST or not memory.may_be_put(begin, end):
+                    continue
                 if self.pieces >= _MOST or self.at + end - begin > self.room:
                     break
                 self._put(begin, end - begin)
                 moved += end - begin
         return moved
 
-    def _private(self):
-        """The first heap, and the other spans of memory that are this process's own; what lies in the file is, too."""
-        heap, spans = (0, 0), []
-        with open("/proc/self/maps") as file:
-            for line in file:
-                place, rights, _, _, inode, *name = line.split(None, 5)
-                name = name[0].strip() if name else ""
-                if any(other in name for other in _OTHERS):
-                    raise OSError("the memory is another allocator's (%s)" % os.path.basename(name))
-                low, high = (int(end, 16) for end in place.split("-"))
-                if rights != "rw-p" or (inode != "0" and inode != self.inode):
-                    continue
-                if name == "[heap]" or low == heap[1]:
-                    heap = heap[0] or low, high
-                elif spans and spans[-1][1] == low:
-                    spans[-1] = spans[-1][0], high
-                else:
-                    spans.append((low, high))
-        return heap, spans
+    def _is_ours(self):
+        """Whether the number still means our file: without a name, and as long as it was left."""
+        if stack_dump.identity(self.file) != self.known:
+            return False
+        found = os.fstat(self.file)  # the system gives the identity of a file that is gone to the next one
+        return found.st_nlink == 0 and found.st_size == self.at
 
     def _put(self, begin, size):
         content = memoryview((ctypes.c_char * size).from_address(begin)).cast("B")
@@ -91,19 +89,75 @@ class OnDisk:
         self.pieces += 1
 
 
-def _within(span, begin, end):
-    return span[0] <= begin and end <= span[1]
+class Memory:
+    """What this process has mapped, and how the C library has divided it.
 
+    Read through a file: what another thread, or Python itself, unmaps meanwhile is an error there, and no crash.
+    """
 
-def _in_one_block(mapped, begin, end):
-    """Whether pages lie in a single block: it begins at a page, with its size; others, and stacks, lie beside it."""
-    low, _ = next((span for span in mapped if _within(span, begin, end)), (begin, end))
-    low = max(low, begin - _FAR)
-    words = memoryview((ctypes.c_char * (begin - low)).from_address(low)).cast("B").cast("N")
-    for number, size in enumerate(reversed(words[1 :: _PAGE // _WORD].tolist()), 1):
-        if size & _FLAGS == _MAPPED and not (size - _MAPPED) % _PAGE and size - _MAPPED >= end - begin + number * _PAGE:
+    def __init__(self, inode):
+        self.heap, self.spans = (0, 0), []  # of each span the pieces that are memory, and not in our file
+        self.blocks = []  # that were found before, as (begin, end)
+        with open("/proc/self/maps") as file:
+            for line in file:
+                self._know(inode, *line.split(None, 5))
+        self.file = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.file)
+
+    def _know(self, ours, place, rights, _offset, _device, inode, name=""):
+        if any(other in name for other in _OTHERS):
+            raise OSError("the memory is another allocator's (%s)" % os.path.basename(name.strip()))
+        low, high = (int(end, 16) for end in place.split("-"))
+        if rights != "rw-p" or inode not in ("0", ours):
+            return
+        if name.startswith("[heap]") or low == self.heap[1]:
+            self.heap = self.heap[0] or low, high
+            return
+        if not self.spans or self.spans[-1].high != low:
+            self.spans.append(Span(low))
+        self.spans[-1].high = high
+        if inode == "0":
+            self.spans[-1].pieces.append((low, high))
+
+    def may_be_put(self, begin, end):
+        """Whether pages lie in the first heap, or in a single block that was mapped by itself."""
+        if self.heap[0] <= begin and end <= self.heap[1]:
             return True
-    return False
+        if any(low < begin and end <= high for low, high in self.blocks):
+            return True
+        span = next((one for one in self.spans if one.low < begin and end <= one.high), None)
+        return span is not None and self._in_one_block(span, begin, end)
+
+    def _in_one_block(self, span, begin, end):
+        """A block begins at a page, with its size; others, and stacks, lie beside it. Pages in our file begin none."""
+        for low, high in reversed(span.pieces):
+            high = min(high, begin)
+            while low < high and begin - high < _FAR:
+                at = max(low, high - _READ)
+                words = memoryview(os.pread(self.file, high - at, at))
+                if len(words) != high - at:
+                    return False
+                for number, size in enumerate(words.cast("N")[1 :: _PAGE // _WORD].tolist()):
+                    block = at + number * _PAGE
+                    is_block = size & _FLAGS == _MAPPED and not (size - _MAPPED) % _PAGE
+                    if is_block and end <= block + size - _MAPPED <= span.high:
+                        self.blocks.append((block, block + size - _MAPPED))
+                        return True
+                high = at
+        return False
+
+
+class Span:
+    """Mappings side by side."""
+
+    def __init__(self, low):
+        self.low = self.high = low
+        self.pieces = []
 
 
 def _kind_of(folder):

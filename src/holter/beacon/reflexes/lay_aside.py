@@ -79,7 +79,7 @@ class LayAside:
 
     def _lay_aside(self, idle, mine, room):
         try:
-            if self.disk is None:
+            if self.disk is None or self.disk.pid != os.getpid():
                 self.disk = self.on_disk([os.environ.get("HOLTER_STATE_DISK"), tempfile.gettempdir()])
             moved = models = 0
             for one in idle:

@@ -203,7 +203,7 @@ class LoaderSplit:
                 self.once.begin_anew()
                 why = who_counts(sys._getframe(2), not self.needed, bool(course.before))
                 if why:
-                    raise Unsplittable(why)
+                    raise Unsplittable(why if self.needed else why + "; it goes on in place, which takes longer")
             size, leaves = lesson.cutter.open(batch)
         except Unsplittable as error:
             self.decline(lesson, str(error))
