@@ -162,7 +162,7 @@ class Training:
     """A process whose memory and time the test tells."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
-        self.now, self.room, self.held = 100.0, room, 1000
+        self.now, self.room, self.held, self.garbage = 100.0, room, 1000, 0
         self.said: list[dict[str, Any]] = []
         self.guest = SimpleNamespace(beat=SimpleNamespace(steps=0), say=lambda _, **more: self.said.append(more))
         self.aside = LayAside(self.guest, None)
@@ -172,9 +172,13 @@ class Training:
         place = "holter.beacon.reflexes.lay_aside."
         for name, value in {
             "monotonic": lambda: self.now, "held": lambda: self.held, "left": lambda: self.room,
-            "gc": SimpleNamespace(collect=lambda: 0), "let_go": lambda: 0,
+            "gc": SimpleNamespace(collect=lambda: 0), "let_go": lambda: 0, "collect_of": lambda _: self,
         }.items():  # fmt: skip
             monkeypatch.setattr(place + name, value)
+
+    def collect(self, *_: float) -> None:
+        """There is no garbage, unless the test says so."""
+        self.room, self.held, self.garbage = self.room + self.garbage, self.held - self.garbage, 0
 
     def put(self, blocks: list[tuple[int, int]]) -> int:
         self.put_there += [address for address, _ in blocks]
@@ -201,6 +205,16 @@ def test_the_oldest_that_is_not_trained_goes_first_and_only_as_far_as_needed(mon
     assert training.put_there == [id(models[0])]
     assert (models[0].shrunk, models[1].shrunk) == (1, 0)
     assert training.said[0]["keeps"] == "exact"
+
+
+def test_where_letting_garbage_go_is_enough_nothing_is_laid_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(monkeypatch, room=400)
+    training.garbage = 300
+    for model in (Model(310), Model(310)):
+        training.aside.watch(model)
+        training.goes_on(3, model)
+
+    assert training.put_there == []
 
 
 def test_models_that_are_trained_in_turns_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,7 @@ _DEEP = 3
 
 def let_go():
     """Move what has been entered since the last time; returns how many graphs that concerns."""
-    ops = sys.modules.get("tensorflow.python.framework.ops")
-    entries = getattr(getattr(ops, "gradient_registry", None), "_registry", None)
-    if not isinstance(entries, dict):
-        return 0
-    moved = 0
+    moved, entries = 0, _entries()
     for name, entry in list(entries.items()):
         if name.startswith(_OF_A_TRACE) and not isinstance(entry.get("type"), _Way):
             graph = _graph_of(entry["type"], _DEEP)
@@ -27,6 +23,17 @@ def let_go():
                 entry["type"] = _Way(graph, name, entry["type"], entries)
                 moved += 1
     return moved
+
+
+def still_there():
+    """How many graphs the registry knows the way to."""
+    return sum(isinstance(entry.get("type"), _Way) for entry in _entries().values())
+
+
+def _entries():
+    ops = sys.modules.get("tensorflow.python.framework.ops")
+    found = getattr(getattr(ops, "gradient_registry", None), "_registry", None)
+    return found if isinstance(found, dict) else {}
 
 
 class _Way:

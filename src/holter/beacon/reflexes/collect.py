@@ -11,7 +11,7 @@ from time import monotonic
 
 from . import _host_free as free
 from . import _host_room
-from ._graphs_tensorflow import let_go
+from ._graphs_tensorflow import let_go, still_there
 
 _NEAR = 0.3  # of the memory that this process has or may still have: below this it is time
 _WORTH = 0.02  # of it: what is given back, for which it was worth while
@@ -46,11 +46,17 @@ class Collect:
             return
         if now < self.next_at and left > _FELL * self.left_then:
             return
+        self.collect(now, held, left)
+
+    def collect(self, now, held, left):
+        """At once: so much is held, and so much left."""
         let_go()
+        graphs = still_there()
         gc.collect()
         _host_room.trim()
-        given = held - free.held()
-        worth = given > _WORTH * (held + left)
+        graphs, given = graphs - still_there(), held - free.held()
+        # What a graph held may stay with TensorFlow's allocator, for the next one: that is no less worth while.
+        worth = given > _WORTH * (held + left) or graphs > 0
         after = free.left()
         # What some thread was just looking at is still there: where it is as near as before, the next look tries again.
         relieved = after is None or after > _NEAR * (free.held() + after)
@@ -61,10 +67,11 @@ class Collect:
         self.left_then = after or 0
         if worth and not self.told:
             self.told = True
-            self._tell(given, left)
+            self._tell(given, left, graphs)
 
-    def _tell(self, given, left):
+    def _tell(self, given, left, graphs):
         words = "%s were left before the limit: objects that nothing refers to any more were let go, and %s given back"
+        words += ", with %d graphs whose memory is used again" % graphs if graphs > 0 else ""
         self.guest.say(
             "intervention", act="collect", keeps="exact", step=self.guest.beat.steps + 1,
             text=words % (_megabytes(left), _megabytes(given)), because="",

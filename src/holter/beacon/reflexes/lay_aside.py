@@ -16,6 +16,7 @@ from time import monotonic
 from . import _host_room
 from ._graphs_tensorflow import let_go
 from ._host_free import held, left
+from .collect import collect_of
 
 _SOON, _NEAR = 0.45, 0.3  # of the memory that this process has or may still have
 _ENOUGH = 0.5  # of it, that is to be left after
@@ -65,7 +66,11 @@ class LayAside:
             return
         if not self.ready:
             self._prepare()
-        if room < _NEAR * (mine + room) and now >= self.next_at:
+        if room >= _NEAR * (mine + room) or now < self.next_at:
+            return
+        collect_of(self.guest).collect(now, mine, room)  # what is only garbage needs no disk
+        idle, mine, room = [one for one in idle if one.lives()], held(), left()
+        if idle and room < _NEAR * (mine + room):
             self._lay_aside(idle, mine, room)
 
     def _prepare(self):
