@@ -13,6 +13,7 @@ class Handover:
     """Watches the order of what a loop does, from the moment that parts are wanted."""
 
     def __init__(self):
+        self.refused = None  # the iterator of a pass that must not be changed in its midst
         self._afresh()
 
     def _afresh(self, iterator=None):
@@ -20,8 +21,14 @@ class Handover:
         self.last = _DRAW if iterator is not None else ""
         self.from_step = self.regular = False
 
+    def waits_for_the_next(self, iterator):
+        """This pass goes on as it is."""
+        self.refused = weakref.ref(iterator)
+
     def drew(self, iterator):
         """Before a batch is drawn; True where it may be the first in parts."""
+        if self.refused is not None and self.refused() is iterator:
+            return False
         if self.iterator is None or self.iterator() is not iterator or self.last == _DRAW:
             self._afresh(iterator)
             return False
