@@ -17,6 +17,8 @@ from tests.conftest import HOLTER
 from tests.views.conftest import keep
 from tests.views.records import healthy_run, leaking_run, raising_run
 
+from holter.views.web.reading import Reading, Unreadable
+
 SECRET = "only-the-owner-may-read-this"
 
 
@@ -148,6 +150,17 @@ def test_a_reading_desk_that_is_killed_is_replaced(served, wait_for):
         os.kill(pid, signal.SIGKILL)
 
     assert served.json("/api/run/r-0002")["run"]["id"] == "r-0002"
+
+
+def test_a_desk_that_is_gone_before_the_question_is_a_reason_and_no_error():
+    """It is still there when it is looked for, and does not read any more."""
+    reading = Reading(["sh", "-c", "exec 0<&-; sleep 0.6"])
+    reading.warm()
+    time.sleep(0.3)
+
+    with pytest.raises(Unreadable, match="the process that reads records was ended"):
+        reading.ask(run="r-0001")
+    reading.close()
 
 
 def _children(pid):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import threading
@@ -84,7 +85,8 @@ class Reading:
         if desk is None:
             return
         if desk.stdin is not None:
-            desk.stdin.close()
+            with contextlib.suppress(OSError):  # of a question that it was killed before reading
+                desk.stdin.close()
         try:
             desk.wait(2)
         except subprocess.TimeoutExpired:
