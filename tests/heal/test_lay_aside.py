@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,11 @@ from tests.endings.ward import Case, as_text
 
 if sys.platform != "linux":
     pytest.skip("Linux's mappings", allow_module_level=True)
+
+from holter.beacon.reflexes import _on_disk_linux as on_disk
+
+KIND = on_disk._kind_of(tempfile.gettempdir())
+needs_a_disk = pytest.mark.skipif(KIND not in on_disk._DISKS, reason=f"temporary files lie on {KIND}, which is no disk")
 
 BLOCKS = """
 import ctypes, json, sys, threading
@@ -70,6 +76,7 @@ print(json.dumps(told))
 """
 
 
+@needs_a_disk
 def test_what_is_put_on_disk_reads_and_is_written_to_as_before(tmp_path: Path) -> None:
     """Blocks of their own and those of the first heap; those of another thread's heap are left where they are."""
     done = subprocess.run([sys.executable, "-c", BLOCKS, str(tmp_path)], capture_output=True, text=True, check=True)
@@ -98,6 +105,7 @@ print(block.raw == b"x" * (64 << 20))
 """
 
 
+@needs_a_disk
 def test_a_disk_that_takes_no_more_costs_nothing(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
 
@@ -120,6 +128,7 @@ print(os.fstat(disk.file).st_size)
 """
 
 
+@needs_a_disk
 def test_a_script_that_closed_its_file_and_uses_the_number_is_left_alone(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", CLOSED, str(tmp_path)], capture_output=True, text=True, check=True)
 
@@ -127,10 +136,8 @@ def test_a_script_that_closed_its_file_and_uses_the_number_is_left_alone(tmp_pat
 
 
 def test_a_folder_in_memory_is_no_disk() -> None:
-    from holter.beacon.reflexes._on_disk_linux import OnDisk
-
     with pytest.raises(OSError, match="no folder on a disk of this machine"):
-        OnDisk(["/dev/shm"])
+        on_disk.OnDisk(["/dev/shm"])
 
 
 class Model:
@@ -322,6 +329,7 @@ def make(tmp_path: Path) -> Iterator[Callable[[str], Case]]:
         case.holter.close()
 
 
+@needs_a_disk
 @pytest.mark.parametrize(
     ("framework", "text", "room"),
     [("torch", TORCH, 560_000_000), ("keras", KERAS, 680_000_000)],
