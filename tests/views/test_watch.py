@@ -50,6 +50,26 @@ def test_enter_opens_a_run_and_escape_leads_back(tmp_path, monkeypatch):
     assert document["run"]["name"] == "first"
 
 
+def test_an_answer_that_comes_when_the_screen_is_being_left_is_dropped(tmp_path, monkeypatch):
+    """Its widgets are gone by then, as when one quits while a large record is read."""
+    keep(healthy_run(), tmp_path, name="first")
+
+    async def test():
+        async with Screen(tmp_path, monkeypatch) as screen:
+            await screen.wait(lambda: screen.app.screen.query_one(DataTable).row_count == 1)
+            runs = screen.app.screen
+            await screen.pilot.press("enter")
+            document, run = await screen.opened(), screen.app.screen
+            for one in (run, runs):
+                await one.query("*").remove()
+            run.show(document)
+            run.look()
+            run._unreadable("gone")
+            runs.show([])
+
+    driven(test())
+
+
 @pytest.mark.parametrize("size", [(80, 24), (60, 20), (120, 40), (240, 70)])
 def test_every_size_has_its_layout(size, tmp_path, monkeypatch):
     """From 80 by 24 up to wide: the charts, the claim and the keys are there, and no row of a chart is folded."""

@@ -76,8 +76,8 @@ class RunScreen(Screen[None]):
 
     def look(self) -> None:
         """Ask for the run as the panes want it, unless a question is still on its way; the next tick asks again."""
-        charts = self.query_one(ChartsPane)
-        if not self._asking:
+        charts = self.query(ChartsPane).first() if self.query(ChartsPane) else None
+        if charts is not None and not self._asking:
             self._asking = True
             self._ask(charts.columns, charts.window)
 
@@ -97,6 +97,8 @@ class RunScreen(Screen[None]):
             self.app.call_from_thread(answer)
 
     def show(self, document: dict[str, Any]) -> None:
+        if not self.query("#said"):
+            return  # the answer has come when the screen was being left
         self.document = document
         self._head(document)
         self.query_one(ChartsPane).show(document)
@@ -115,5 +117,7 @@ class RunScreen(Screen[None]):
         self._known = (self._known or set()) | found.keys()
 
     def _unreadable(self, why: str) -> None:
+        if not self.query("#said"):
+            return
         self.query_one("#head", Static).update(Text(f"✗ {clean(self._watched.folder.name)}", "bold red"))
         self.query_one("#said", Static).update(Text(clean(why)))

@@ -74,6 +74,8 @@ class RunsScreen(Screen[None]):
             self.app.call_from_thread(self.show, rows)
 
     def show(self, rows: list[dict[str, Any]]) -> None:
+        if not self.query(DataTable):
+            return  # the answer has come when the screen was being left
         table: DataTable[Text] = self.query_one(DataTable)
         on = sum(1 for row in rows if row["live"])
         said = f"{len(rows)} runs, {on} on" if rows else "no runs yet: holter run -- COMMAND"
