@@ -100,7 +100,7 @@ class ChartsPane(VerticalScroll):
 
     def _draw(self) -> None:
         document, width = self._document, self._room()
-        if document is None or width < 10:
+        if document is None or width < 10 or not self.query("#drawn"):  # nor when it is being left
             return
         charts = document["charts"]
         if not charts:
