@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.beacon.guest_run import run
-from tests.endings.conftest import memory_cgroup  # noqa: F401 - a fixture
-from tests.endings.ward import Case, as_text
+from tests.heal.conftest import Three
 
 # A model that refers to itself, and an optimizer: 32 MB for each pass, of which Python's own collector sees a handful.
 TORCH = """
@@ -59,44 +58,20 @@ KERAS = """
     """
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[[str], Case]]:
-    made: list[Case] = []
-
-    def one(text: str) -> Case:
-        made.append(Case(tmp_path / f"case-{len(made)}", text))
-        return made[-1]
-
-    yield one
-    for case in made:
-        case.holter.close()
-
-
 @pytest.mark.parametrize(
     ("framework", "text", "room"),
     [("torch", TORCH, 550_000_000), ("keras", KERAS, 930_000_000)],
     ids=["models in cycles", "models that a registry holds"],
 )
 def test_models_that_are_made_one_after_the_other_find_room(
-    make: Callable[[str], Case],
-    memory_cgroup: Callable[[int], Callable[[], None]],  # noqa: F811
-    framework: str,
-    text: str,
-    room: int,
+    three_ways: Callable[[str, int], Three], framework: str, text: str, room: int
 ) -> None:
     """Killed without --heal; with it the run finishes in one go, with the loss and the names that it has without a
     limit."""
     pytest.importorskip(framework)
-    dies, free, healed = make(text), make(text), make(text)
-    dies.run(before=memory_cgroup(room))
-    free.start()
-    healed.run(before=memory_cgroup(room), options=["--heal"])
-    free.finish()
+    dies, _free, healed = three_ways(text, room)
 
     assert dies.code in (137, -9, 139)  # TensorFlow may crash where the kernel refuses it memory
-    assert healed.code == 0, as_text(healed)
-    assert healed.out == free.out
-    assert len(list((healed.holter.home / "runs").iterdir())) == 1
     acts = [(act["act"], act["keeps"]) for act in healed.verdict()["interventions"]]
     assert acts == [("collect", "exact")]
     assert "objects that nothing refers to any more were let go" in healed.err

@@ -12,7 +12,7 @@ import pytest
 if sys.platform != "linux" or not hasattr(CDLL(None), "mallopt"):
     pytest.skip("glibc's heap", allow_module_level=True)
 
-SCRIPT = """
+LIBC = """
 import ctypes, json, resource
 from holter.beacon.reflexes import _host_room
 from holter.beacon.reflexes._heap_glibc import Heap
@@ -22,7 +22,8 @@ libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
 libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
-
+"""
+SCRIPT = """
 
 def blocks(n):
     taken = []
@@ -61,7 +62,9 @@ print(json.dumps({"blocks": len(found), "grown": (_host_room.status("VmRSS") - b
 
 
 def filled(take: bool) -> dict[str, float]:
-    done = subprocess.run([sys.executable, "-c", SCRIPT % {"take": take}], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LIBC + SCRIPT % {"take": take}], capture_output=True, text=True, check=True
+    )
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
@@ -80,15 +83,6 @@ def test_without_that_the_freed_heap_is_filled_behind_the_wall() -> None:
 
 
 RELAXED = """
-import ctypes, json, resource
-from holter.beacon.reflexes._heap_glibc import Heap
-
-MB = 1 << 20
-libc = ctypes.CDLL(None)
-libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-libc.free.argtypes = [ctypes.c_void_p]
-libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
-
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -113,7 +107,7 @@ print(json.dumps(found))
 
 def test_with_room_to_spare_freed_memory_is_used_again_until_it_runs_out() -> None:
     """Fifty tensors of 4 MB, one after the other, in pages: made anew for each, kept, and anew. Twice, not for ever."""
-    done = subprocess.run([sys.executable, "-c", RELAXED], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", LIBC + RELAXED], capture_output=True, text=True, check=True)
     strict, *later = json.loads(done.stdout)
 
     assert strict > 100

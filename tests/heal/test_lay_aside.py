@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +16,7 @@ import pytest
 
 from holter.beacon.reflexes.lay_aside import Kept, LayAside
 from tests.beacon.guest_run import run
-from tests.endings.conftest import memory_cgroup  # noqa: F401 - a fixture
-from tests.endings.ward import Case, as_text
+from tests.heal.conftest import Three
 
 if sys.platform != "linux":
     pytest.skip("Linux's mappings", allow_module_level=True)
@@ -155,11 +154,9 @@ class Model:
     def rests(self) -> None:
         self.rested += 1
 
-    def replaces(self, _other: Any) -> bool:
-        return False
-
-    def shrink(self) -> None:
+    def shrink(self) -> bool:
         self.shrunk += 1
+        return True
 
     def blocks(self) -> list[tuple[int, int]]:
         return [(id(self), self.size)]
@@ -179,7 +176,7 @@ class Training:
         place = "holter.beacon.reflexes.lay_aside."
         for name, value in {
             "monotonic": lambda: self.now, "held": lambda: self.held, "left": lambda: self.room,
-            "gc": SimpleNamespace(collect=lambda: 0), "let_go": lambda: 0, "collect_of": lambda _: self,
+            "let_all_go": lambda: 0, "collect_of": lambda _: self, "raise_the_wall": lambda _: None,
         }.items():  # fmt: skip
             monkeypatch.setattr(place + name, value)
 
@@ -206,7 +203,7 @@ def test_the_oldest_that_is_not_trained_goes_first_and_only_as_far_as_needed(mon
     training = Training(monkeypatch, room=400)
     models = [Model(310) for _ in range(4)]
     for model in models:
-        training.aside.watch(model)
+        training.aside.watch(model, model)
         training.goes_on(3, model)
 
     assert training.put_there == [id(models[0])]
@@ -218,7 +215,7 @@ def test_where_letting_garbage_go_is_enough_nothing_is_laid_aside(monkeypatch: p
     training = Training(monkeypatch, room=400)
     training.garbage = 300
     for model in (Model(310), Model(310)):
-        training.aside.watch(model)
+        training.aside.watch(model, model)
         training.goes_on(3, model)
 
     assert training.put_there == []
@@ -227,8 +224,8 @@ def test_where_letting_garbage_go_is_enough_nothing_is_laid_aside(monkeypatch: p
 def test_models_that_are_trained_in_turns_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(monkeypatch, room=100)
     one, other = Model(300), Model(300)
-    training.aside.watch(one)
-    training.aside.watch(other)
+    training.aside.watch(one, one)
+    training.aside.watch(other, other)
     training.goes_on(20, one, other)
 
     assert training.put_there == []
@@ -237,9 +234,9 @@ def test_models_that_are_trained_in_turns_stay(monkeypatch: pytest.MonkeyPatch) 
 def test_with_room_nothing_is_laid_aside_but_copies_of_what_rests_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(monkeypatch, room=5000)
     one, other = Model(300), Model(300)
-    training.aside.watch(one)
+    training.aside.watch(one, one)
     training.goes_on(3, one)
-    training.aside.watch(other)
+    training.aside.watch(other, other)
     training.goes_on(6, other)
 
     assert training.put_there == []
@@ -249,13 +246,24 @@ def test_with_room_nothing_is_laid_aside_but_copies_of_what_rests_are_dropped(mo
 def test_one_that_is_trained_again_can_be_laid_aside_again(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(monkeypatch, room=100)
     one, other = Model(100), Model(100)
-    training.aside.watch(one)
-    training.aside.watch(other)
+    training.aside.watch(one, one)
+    training.aside.watch(other, other)
     training.goes_on(4, other)
     training.goes_on(4, one, other)
     training.goes_on(4, other)
 
     assert training.put_there == [id(one), id(one)]
+
+
+def test_what_is_watched_twice_is_laid_aside_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An optimizer is met when it is made and when it first steps."""
+    training = Training(monkeypatch, room=100)
+    one, other = Model(100), Model(100)
+    for model in (one, one, other):
+        training.aside.watch(model, model)
+    training.goes_on(4, other)
+
+    assert training.put_there == [id(one)]
 
 
 def test_a_pause_of_all_training_makes_nothing_idle() -> None:
@@ -316,19 +324,6 @@ KERAS = """
     """
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[[str], Case]]:
-    made: list[Case] = []
-
-    def one(text: str) -> Case:
-        made.append(Case(tmp_path / f"case-{len(made)}", text))
-        return made[-1]
-
-    yield one
-    for case in made:
-        case.holter.close()
-
-
 @needs_a_disk
 @pytest.mark.parametrize(
     ("framework", "text", "room"),
@@ -336,25 +331,13 @@ def make(tmp_path: Path) -> Iterator[Callable[[str], Case]]:
     ids=["torch", "keras"],
 )
 def test_a_script_that_keeps_all_its_models_finishes_with_the_same_result(
-    make: Callable[[str], Case],
-    memory_cgroup: Callable[[int], Callable[[], None]],  # noqa: F811
-    framework: str,
-    text: str,
-    room: int,
+    three_ways: Callable[[str, int], Three], framework: str, text: str, room: int
 ) -> None:
     """Killed without --heal; with it in one go, and what the kept ones say in the end is what they say with room."""
     pytest.importorskip(framework)
-    dies, free, healed = make(text), make(text), make(text)
-    dies.start(before=memory_cgroup(room))
-    free.start()
-    dies.finish()
-    free.finish()
-    healed.run(before=memory_cgroup(room), options=["--heal"])
+    dies, _free, healed = three_ways(text, room)
 
     assert dies.code in (137, -9, 139, 134)  # TensorFlow may crash where the kernel refuses it memory
-    assert healed.code == 0, as_text(healed)
-    assert healed.out == free.out
-    assert len(list((healed.holter.home / "runs").iterdir())) == 1
     acts = {(act["act"], act["keeps"]) for act in healed.verdict()["interventions"]}
     assert ("lay-aside", "exact") in acts
     assert acts <= {("lay-aside", "exact"), ("collect", "exact")}

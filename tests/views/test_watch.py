@@ -66,8 +66,9 @@ def test_an_answer_that_comes_when_the_screen_is_being_left_is_dropped(tmp_path,
             run.look()
             run._unreadable("gone")
             runs.show([])
+            return screen.app.is_running, run.document is document
 
-    driven(test())
+    assert driven(test()) == (True, True)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 20), (120, 40), (240, 70)])

@@ -29,7 +29,7 @@ class Healing:
         if self.loader is not None:
             self.loader.watch(models, optimizer)
         if self.aside is not None:
-            self.aside.watch(_reflex("_kept_torch").KeptTorch(self.torch, models, optimizer))
+            self.aside.watch(optimizer, _reflex("_kept_torch").KeptTorch(self.torch, models, optimizer))
 
     def rarely(self):
         """Once a second, between two steps."""

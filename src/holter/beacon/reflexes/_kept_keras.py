@@ -27,17 +27,15 @@ class KeptKeras:
         if hold is not None:
             hold.states.release()
 
-    def replaces(self, other):
-        return isinstance(other, KeptKeras) and other.model() is self.model()
-
     def shrink(self):
-        """Drop what has been traced: some ten MB, which are in no variable."""
+        """Drop what has been traced: some ten MB, which are in no variable. True where there was any."""
         model = self.model()
         if model is None or _is_at_work(model):
-            return
-        for name in _MADE_ANEW:
-            if getattr(model, name, None) is not None:
-                setattr(model, name, None)
+            return False
+        traced = [name for name in _MADE_ANEW if getattr(model, name, None) is not None]
+        for name in traced:
+            setattr(model, name, None)
+        return bool(traced)
 
     def blocks(self):
         """Addresses and sizes: a variable that is read gives its own memory, not a copy."""

@@ -27,11 +27,9 @@ class KeptTorch:
     def rests(self):
         """Nothing is kept of it."""
 
-    def replaces(self, other):
-        return isinstance(other, KeptTorch) and other.optimizer() is self.optimizer()
-
     def shrink(self):
         """Nothing of it can be had again but from disk."""
+        return False
 
     def blocks(self):
         """Addresses and sizes."""

@@ -5,6 +5,7 @@ import resource
 import sys
 
 from ._heap_glibc import Heap
+from ._host_room import raise_the_wall
 
 UNLIMITED = 1 << 62
 _SLACK, _MOST_SLACK = 0.05, 0.3  # of the limit
@@ -153,14 +154,7 @@ class HostRoom:
         if first:
             self.heap = Heap()
         self.heap.give_back()
-        wall, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        given_back = self._untouched() - before
-        if wall != resource.RLIM_INFINITY and given_back > 0:
-            # What was given back is no longer in use, but still counted: whoever set the wall learns of it later.
-            raised = wall + given_back
-            resource.setrlimit(
-                resource.RLIMIT_DATA, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard)
-            )
+        raise_the_wall(self._untouched() - before)
         if first and self.tidied is not None:
             self.tidied()
 

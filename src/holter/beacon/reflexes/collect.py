@@ -50,11 +50,7 @@ class Collect:
 
     def collect(self, now, held, left):
         """At once: so much is held, and so much left."""
-        let_go()
-        graphs = still_there()
-        gc.collect()
-        _host_room.trim()
-        graphs, given = graphs - still_there(), held - free.held()
+        graphs, given = let_all_go(), held - free.held()
         # What a graph held may stay with TensorFlow's allocator, for the next one: that is no less worth while.
         worth = given > _WORTH * (held + left) or graphs > 0
         after = free.left()
@@ -74,9 +70,18 @@ class Collect:
         words += ", with %d graphs whose memory is used again" % graphs if graphs > 0 else ""
         self.guest.say(
             "intervention", act="collect", keeps="exact", step=self.guest.beat.steps + 1,
-            text=words % (_megabytes(left), _megabytes(given)), because="",
+            text=words % (megabytes(left), megabytes(given)), because="",
         )  # fmt: skip
 
 
-def _megabytes(n):
+def let_all_go():
+    """Let go of what nothing refers to any more; returns how many graphs of TensorFlow's were among it."""
+    let_go()
+    graphs = still_there()
+    gc.collect()
+    _host_room.trim()
+    return graphs - still_there()
+
+
+def megabytes(n):
     return "%.0f MB" % (max(0, n) / 1e6)

@@ -6,23 +6,23 @@ kernel no longer has to hold them. What Keras has traced for them is dropped, an
 Keeps: exact, since nothing is changed; what is used again is read again.
 """
 
-import gc
 import os
 import sys
 import tempfile
+import weakref
 from importlib import import_module
 from time import monotonic
 
-from . import _host_room
-from ._graphs_tensorflow import let_go
+from ._heap_glibc import map_by_themselves
 from ._host_free import held, left
-from .collect import collect_of
+from ._host_room import raise_the_wall
+from .collect import collect_of, let_all_go, megabytes
 
 _SOON, _NEAR = 0.45, 0.3  # of the memory that this process has or may still have
 _ENOUGH = 0.5  # of it, that is to be left after
 _IDLE, _OTHERS = 1.5, 10  # seconds in which others were trained, or their steps
 _PAUSE = 30.0  # seconds after one that gave nothing
-_MMAP_THRESHOLD, _LARGE = -3, 1 << 20
+_LARGE = 1 << 20
 
 
 def aside_of(guest):
@@ -42,15 +42,19 @@ class LayAside:
     def __init__(self, guest, on_disk):
         self.guest, self.on_disk = guest, on_disk
         self.kept = []  # what is or was trained, by the order in which it began
+        self.known = weakref.WeakKeyDictionary()  # by what trains it
         self.disk = None
         self.off = self.ready = False
         self.next_at = 0.0
         self.told = 0
 
-    def watch(self, one):
+    def watch(self, trainer, one):
         """Know of something that is trained: `mark()` changes when it is, `blocks()` is what it holds."""
-        self.kept = [kept for kept in self.kept if not one.replaces(kept.one)]
-        self.kept.append(Kept(one))
+        before = self.known.get(trainer)
+        if before is None:
+            before = self.known[trainer] = Kept(one)
+            self.kept.append(before)
+        before.one = one
 
     def look(self):
         """Lay aside what was not trained of late, the oldest first, where memory is running out."""
@@ -65,7 +69,8 @@ class LayAside:
         if mine is None or room is None or room > _SOON * (mine + room):
             return
         if not self.ready:
-            self._prepare()
+            self.ready = True
+            map_by_themselves(_LARGE)  # only such blocks can be put on disk one by one
         if room >= _NEAR * (mine + room) or now < self.next_at:
             return
         collect_of(self.guest).collect(now, mine, room)  # what is only garbage needs no disk
@@ -73,24 +78,15 @@ class LayAside:
         if idle and room < _NEAR * (mine + room):
             self._lay_aside(idle, mine, room)
 
-    def _prepare(self):
-        """From here on large blocks are mapped by themselves: only such can be put on disk one by one."""
-        import ctypes
-
-        self.ready = True
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            mallopt(_MMAP_THRESHOLD, _LARGE)
-
     def _lay_aside(self, idle, mine, room):
         try:
             if self.disk is None or self.disk.pid != os.getpid():
                 self.disk = self.on_disk([os.environ.get("HOLTER_STATE_DISK"), tempfile.gettempdir()])
-            moved = models = 0
+            moved = models = shrunk = 0
             for one in idle:
                 if room + moved > _ENOUGH * (mine + room):
                     break
-                one.shrink()
+                shrunk += one.shrink()
                 gone = self.disk.put(one.blocks())
                 one.is_aside = True
                 moved, models = moved + gone, models + bool(gone)
@@ -98,38 +94,24 @@ class LayAside:
             self.off = True
             self._say("declined", because="idle models could not be put on disk: %s" % error)
             return
-        let_go()
-        gc.collect()
-        _host_room.trim()
+        if shrunk:
+            let_all_go()
         if not moved:
             self.next_at = monotonic() + _PAUSE
             return
-        self._raise_the_wall(moved)
+        raise_the_wall(moved)
         self._tell(models, room)
-
-    def _raise_the_wall(self, moved):
-        """What is on disk still counts as asked for: whoever has set the wall sees from this that it is not in use."""
-        import resource
-
-        wall, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        if wall != resource.RLIM_INFINITY:
-            raised = wall + moved
-            resource.setrlimit(
-                resource.RLIMIT_DATA, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard)
-            )
 
     def _tell(self, models, room):
         """The first time, and whenever it has become twice as much."""
         if self.told and self.disk.at < 2 * self.told:
             return
         self.told = self.disk.at
-        who = (
-            "1 model that is kept and not trained any more was"
-            if models == 1
-            else ("%d models that are kept and not trained any more were" % models)
-        )
-        text = "%.0f MB were left before the limit: %s laid aside on disk, %.0f MB so far"
-        text = text % (max(0, room) / 1e6, who, self.disk.at / 1e6)
+        who = "%d models that are kept and not trained any more were" % models
+        if models == 1:
+            who = "1 model that is kept and not trained any more was"
+        text = "%s were left before the limit: %s laid aside on disk, %s so far"
+        text = text % (megabytes(room), who, megabytes(self.disk.at))
         self._say("intervention", keeps="exact", text=text, because="")
 
     def _say(self, kind, **fields):
@@ -149,7 +131,7 @@ class Kept:
         return self.one.lives()
 
     def shrink(self):
-        self.one.shrink()
+        return self.one.shrink()
 
     def blocks(self):
         return self.one.blocks()

@@ -50,7 +50,7 @@ class Split:
                     kind = OwnStep if self.has_own_step(model) else Care
                     model.train_function = kind(self, model, model.train_function)
                     if self.guest.aside is not None:
-                        self.guest.aside.watch(KeptKeras(model, model.train_function.hold))
+                        self.guest.aside.watch(model, KeptKeras(model, model.train_function.hold))
                 except Exception as error:
                     self.guest.guard.caught("make_train_function", error)
             return result

@@ -76,9 +76,9 @@ class RunScreen(Screen[None]):
 
     def look(self) -> None:
         """Ask for the run as the panes want it, unless a question is still on its way; the next tick asks again."""
-        charts = self.query(ChartsPane).first() if self.query(ChartsPane) else None
-        if charts is not None and not self._asking:
-            self._asking = True
+        panes = self.query(ChartsPane)
+        if panes and not self._asking:
+            charts, self._asking = panes.first(), True
             self._ask(charts.columns, charts.window)
 
     @work(thread=True)
