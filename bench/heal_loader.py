@@ -1,9 +1,10 @@
 """Whole scripts under memory caps on a GPU, run by `holter run --heal`, beside the best accumulation by hand.
 
-    python bench/heal_loader.py [transformer] [conv] [lstm] [85] [70] [50] [35]
+    python bench/heal_loader.py [transformer] [conv] [lstm] [85] [70] [50] [35] [rounds=3]
 
 The script is bench/loop_capped.py, five passes over a loader. Where most of a batch would be computed twice, the run
-goes on with smaller batches from its loader at the next pass; the last pass is what a long training comes to.
+goes on with smaller batches from its loader; the last pass is what a long training comes to. With several rounds ours
+and by hand are run in turns, and the medians are told.
 """
 
 from __future__ import annotations
@@ -34,7 +35,14 @@ def run(*words: str, heal: bool = False) -> tuple[dict[str, Any] | None, str]:
     return (json.loads(lines[-1]) if lines else None), "\n".join(said if lines else done.stderr.splitlines()[-5:])
 
 
+def middle(runs: list[tuple[dict[str, Any] | None, str]]) -> tuple[dict[str, Any] | None, str]:
+    """The run with the median of the last passes, or one that failed."""
+    by_time = sorted(runs, key=lambda one: one[0]["passes"][-1] if one[0] is not None else 0.0)
+    return by_time[0 if by_time[0][0] is None else len(runs) // 2]
+
+
 def main() -> None:
+    rounds = next((int(word.partition("=")[2]) for word in sys.argv if word.startswith("rounds=")), 1)
     for kind in [one for one in sys.argv[1:] if one in KINDS] or list(KINDS):
         plain, said = run(kind, "0")
         if plain is None:
@@ -44,8 +52,11 @@ def main() -> None:
         print(f"{kind}: {need / 1e9:.1f} GB, {plain['samples'] / plain['passes'][-1]:.0f} samples/s without a cap")
         for share in [one for one in sys.argv[1:] if one in CAPS] or CAPS:
             cap = int(share) * need // 100
-            ours, said = run(kind, str(cap), heal=True)
-            hand, _ = run(kind, str(cap), str(KINDS[kind] // 2))  # its last line is the best
+            found = [
+                (run(kind, str(cap), heal=True), run(kind, str(cap), str(KINDS[kind] // 2))) for _ in range(rounds)
+            ]
+            ours, said = middle([one for one, _ in found])
+            hand, _ = middle([one for _, one in found])
             if ours is None or hand is None:
                 print(f"  {share} %: {'ours failed: ' + said if ours is None else 'by hand nothing fits'}", flush=True)
                 continue
