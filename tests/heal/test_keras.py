@@ -40,7 +40,7 @@ def end(name, model, history):
     told[name] = {
         "history": history.history,
         "weights": [value for weight in model.get_weights() for value in weight.ravel().tolist()],
-        "updates": int(model.optimizer.iterations),
+        "updates": int(model.optimizer.iterations.numpy()),
     }
 
 
@@ -349,7 +349,7 @@ def test_what_a_step_of_ones_own_keeps_in_parts_is_seen_in_its_gradients(own: di
     assert reasons.keys() == {"Summed", "Contrast", "Twice"}
     assert reasons["Summed"] == "its loss is a sum over the batch: what it tells of it would be that of a part"
     assert reasons["Contrast"].startswith("the gradients of two halves do not make those of the whole")
-    assert reasons["Twice"] == "its train_step makes 2 updates, and parts make one"
+    assert reasons["Twice"] == "its step makes 2 updates, and parts make one"
     assert said(own["split"])["twice"] == said(own["plain"])["twice"]
 
 

@@ -45,12 +45,14 @@ class Tight(nn.Module):
     def __init__(self, model: nn.Module, axis: int = 0, fits: int = FITS) -> None:
         super().__init__()
         self.model, self.axis, self.fits = model, axis, fits
+        self.tried = 0  # samples, at most
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         first = (*args, *kwargs.values())[0]
         first = first["x"] if isinstance(first, dict) else first
+        self.tried = max(self.tried, first.shape[self.axis])
         if first.shape[self.axis] > self.fits:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return self.model(*args, **kwargs)
 
 
@@ -125,6 +127,18 @@ class Listed(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return x @ self.held[0].T + self.layer.bias
+
+
+class Centred(nn.Module):
+    """Each output depends on all samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        found = self.layer(x)
+        return found - found.mean(0)
 
 
 def rows() -> tuple[Any, ...]:
@@ -224,7 +238,19 @@ def both(
 @pytest.fixture(autouse=True)
 def as_before() -> Any:
     """Classes are patched for the length of a test."""
-    classes = (Tight, Late, Branches, nn.Sequential, Nested, Language, Recurrent, Variational, Listed, nn.Linear)
+    classes = (
+        Tight,
+        Late,
+        Branches,
+        nn.Sequential,
+        Nested,
+        Language,
+        Recurrent,
+        Variational,
+        Listed,
+        Centred,
+        nn.Linear,
+    )
     before = {cls: cls.__dict__.get("__call__") for cls in classes}
     yield
     for cls, call in before.items():
@@ -359,7 +385,7 @@ def test_a_model_that_mixes_samples_is_declined_and_the_error_is_the_users() -> 
     Split(guest, torch, lambda: False).watch([tight])
 
     for _ in range(2):
-        with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
+        with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
             classify(tight, rows())
     assert [told["because"] for told in guest.told("declined")] == [
         "the samples of a batch depend on each other inside the model"
@@ -373,7 +399,7 @@ def test_a_single_sample_that_does_not_fit_is_declined() -> None:
     tight = Tight(mlp(), fits=0)
     Split(guest, torch, lambda: False).watch([tight])
 
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(torch.cuda.OutOfMemoryError):
         classify(tight, rows())
     assert len(guest.told("declined")) == 1
 
@@ -388,7 +414,7 @@ class Late(nn.Module):
     def forward(self, x: Any) -> Any:
         found = self.model(x)
         if len(x) > 3:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return found
 
 
@@ -412,7 +438,7 @@ class Failing(torch.autograd.Function):
     @staticmethod
     def backward(_ctx: Any, gradient: Any) -> Any:
         if len(gradient) > FITS:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return gradient
 
 
@@ -477,14 +503,64 @@ def test_without_want_of_memory_nothing_is_cut() -> None:
     assert guest.said == []
 
 
-def test_evaluation_is_left_alone() -> None:
-    """Without gradients there is no update to keep."""
+@pytest.mark.parametrize("kind", [kind for kind in EXACT if "accumulation" not in kind])
+def test_an_evaluation_that_does_not_fit_is_run_in_parts(kind: str) -> None:
+    """With the same outputs, and the same random numbers for whatever comes after; only the first one fails first."""
+    make, data, evaluate = EXACT[kind]
+    torch.manual_seed(0)
+    model, batch, guest = make(), data(), Guest()
+    tight = Tight(model)
+
+    def seeded(model: Any) -> Any:
+        torch.manual_seed(1)
+        with torch.no_grad():
+            return evaluate(model, batch).item(), torch.get_rng_state()
+
+    wanted, state = seeded(model)
+    Split(guest, torch, lambda: False).watch([tight])
+    for fails in (True, False):
+        tight.tried = 0
+        found, after = seeded(tight)
+        assert found == pytest.approx(wanted, rel=1e-2 if kind == "mixed precision" else 1e-5)
+        assert torch.equal(after, state)
+        assert (tight.tried > FITS) is fails
+    (told,) = guest.told("intervention")
+    text = "the 23 samples of an evaluation did not fit: they are run in 5 parts of up to 5"
+    assert (told["keeps"], told["text"]) == ("exact", text)
+
+
+def test_a_small_evaluation_after_a_large_one_is_run_whole() -> None:
+    guest, tight = Guest(), Tight(mlp().eval())
+    Split(guest, torch, lambda: False).watch([tight])
+    x = rows()[0]
+    with torch.no_grad():
+        tight(x)
+        for few in (1, 5):
+            torch.testing.assert_close(tight(x[:few]), tight.model(x[:few]))
+    assert len(guest.told("intervention")) == 1
+
+
+def test_an_evaluation_that_compares_its_samples_ends_with_its_own_error() -> None:
     guest = Guest()
-    tight = Tight(mlp())
+    tight = Tight(Centred())
     Split(guest, torch, lambda: False).watch([tight])
 
-    with torch.no_grad(), pytest.raises(torch.OutOfMemoryError):
+    with torch.no_grad(), pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
         tight(rows()[0])
+    (told,) = guest.told("declined")
+    assert told["because"] == "an evaluation: the samples of a batch depend on each other inside the model"
+
+
+def test_an_evaluation_that_fits_is_left_as_it_is() -> None:
+    guest = Guest()
+    model = mlp().eval()
+    x = rows()[0]
+    wanted = model(x)
+    Split(guest, torch, lambda: False).watch([model])
+
+    with torch.no_grad():
+        found = model(x)
+    assert torch.equal(found, wanted)
     assert guest.said == []
 
 

@@ -54,7 +54,7 @@ if how != "apply":
 for given, wanted in batches:
     step(given, wanted)
 weights = [value for weight in model.get_weights() for value in weight.ravel().tolist()]
-print(json.dumps({"updates": int(optimizer.iterations), "weights": weights}))
+print(json.dumps({"updates": int(optimizer.iterations.numpy()), "weights": weights}))
 """
 
 

@@ -37,11 +37,11 @@ def install(guest, keras):
         adapter.patch_callbacks,
         adapter.patch_fit,
         adapter.patch_batches,
+        adapter.arm,
         adapter.patch_optimizers,
         adapter.patch_births,
         adapter.patch_calls,
         adapter.patch_saves,
-        adapter.arm,
         adapter.arm_backup,
     )
     return None
@@ -54,6 +54,7 @@ class _Adapter:
         self.loop = loop_of(guest)
         self.left_by = StepErrors(guest, self.loop.beat).left_by
         self.newborn = []
+        self.split = None
         self.is_eager = _eagerness(keras.backend.backend())
         self.loop.at_begin.append(self.count_models)
         self.loop.rarely.append(self.read_learning_rate)
@@ -81,7 +82,18 @@ class _Adapter:
         if self.guest.heal and self.keras.backend.backend() == "tensorflow":
             from ..reflexes.split_keras import Split
 
-            Split(self.guest, self.loop, self.keras, sys.modules["tensorflow"]).patch()
+            self.split = Split(self.guest, self.loop, self.keras, sys.modules["tensorflow"])
+            self.split.patch()
+
+    def arm_tape(self, owner):
+        from ..reflexes.split_tape_keras import TapeSplit
+        from ..reflexes.tape_keras import TapeHold
+
+        tensorflow = sys.modules["tensorflow"]
+        hold = TapeHold(self.guest, self.loop, tensorflow)
+        hold.patch(owner)
+        if self.split is not None:
+            TapeSplit(self.split, hold).patch(type(tensorflow.function(lambda: None)))
 
     def arm_backup(self):
         if self.guest.heal:
@@ -157,9 +169,7 @@ class _Adapter:
     def patch_optimizers(self):
         owner = _patch.owner_of(self.keras.optimizers.Optimizer, "apply")
         if self.guest.heal and self.keras.backend.backend() == "tensorflow":
-            from ..reflexes.tape_keras import TapeHold
-
-            self.guest.guard(TapeHold(self.guest, self.loop, sys.modules["tensorflow"]).patch)(owner)
+            self.guest.guard(self.arm_tape)(owner)
         inner = owner.apply
         loop, beat, enter, guard = self.loop, self.loop.beat, self.loop.beat.enter, self.loop.guard
         is_eager = self.is_eager

@@ -66,8 +66,11 @@ class _Adapter:
     def hide_own_frames(self):
         """Leave our lines out of the stacks that TensorFlow keeps for each operation and prints in its errors."""
         tf_stack = _module("util.tf_stack")
-        folder = os.path.dirname(os.path.abspath(__file__))
-        ours = frozenset(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".py"))
+        here = os.path.dirname(os.path.abspath(__file__))
+        folders = here, os.path.join(os.path.dirname(here), "reflexes")
+        ours = frozenset(
+            os.path.join(folder, name) for folder in folders for name in os.listdir(folder) if name.endswith(".py")
+        )
         tf_stack.EMPTY_SET = tf_stack.EMPTY_SET | ours
         for stack in tf_stack._source_filter_stacks.values():
             stack[0].update()

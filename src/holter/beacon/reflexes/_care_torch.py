@@ -48,6 +48,7 @@ class Care:
         self.costs = {}  # the same -> what a sample's graph takes, and what is still to come after the forward
         self.began = 0.0  # the last call in parts
         self.left = 0  # the room before it
+        self.evaluated = {}  # shapes -> how many samples of a call without gradients fit
         self.alone = {}  # shapes -> how many samples are thought to fit where the loader hands out no more
         self.norms = [m for m in module.modules() if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
         self._kinds = {}

@@ -25,20 +25,32 @@ class Gather:
         self.variables, self.places = [], {}  # what the step updates; a model may make its weights in its first step
         self.gathered = None
         self.exact, self.because = True, ""
-        self.probe = own.function(self._probe)
-        self._learn(pieces)
-        self.gathered = [self.tf.Variable(self.tf.zeros_like(one.value), trainable=False) for one in self.variables]
-        self.part, self.close = own.function(self._part), own.function(self._close)
+        self.sums = False  # the loss is a sum over samples, no mean
+        self.probe = own.function(self.probing)
+        self.learn(pieces)
+        self.gathered = [self.tf.Variable(self.tf.zeros_like(one), trainable=False) for one in self.variables]
+        self.part, self.close = own.function(self.one_part), own.function(self.closing)
 
     # --- a part -------------------------------------------------------------------------------------------
 
-    def _caught(self, data):
+    def values(self):
+        """What a step changes beside the weights, and what it is now."""
+        return values_of(self.tf, self.model)
+
+    def has_norms(self):
+        return any("BatchNormalization" in type(layer).__name__ for layer in self.model._flatten_layers())
+
+    def step(self, data, noted):
+        """Run the user's step; what it would update is noted instead."""
+        with catching(self.own.optimizers, noted):
+            return self.own.inner_step(self.model, data)
+
+    def caught(self, data):
         """Run the user's step and give its logs and gradients, by the place of their variables."""
         noted = []
-        with catching(self.own.optimizers, noted):
-            logs = self.own.inner_step(self.model, data)
+        logs = self.step(data, noted)
         if len(noted) != 1:
-            words = "its train_step makes %d updates, and parts make one" if noted else "its train_step makes no update"
+            words = "its step makes %d updates, and parts make one" if noted else "its step makes no update"
             raise Unsplittable(words % len(noted) if noted else words)
         self.optimizer, pairs = noted[0]
         found = {}
@@ -47,19 +59,21 @@ class Gather:
                 continue
             if id(variable) not in self.places:
                 if self.gathered is not None:
-                    raise Unsplittable("its train_step does not always update the same weights")
+                    raise Unsplittable("its step does not always update the same weights")
                 self.places[id(variable)] = len(self.variables)
                 self.variables.append(variable)
             found[self.places[id(variable)]] = gradient
         return logs, found
 
-    def _probe(self, data):
-        _, found = self._caught(data)
+    def probing(self, data):
+        return self.dense(self.caught(data)[1])
+
+    def dense(self, found):
         return {str(place): self.tf.convert_to_tensor(gradient) for place, gradient in found.items()}
 
-    def _part(self, data, share):
+    def one_part(self, data, share):
         tf = self.tf
-        logs, found = self._caught(data)
+        logs, found = self.caught(data)
         sparse = {}
         # Not before all of them are there: a part that fails has gathered nothing.
         with tf.control_dependencies([getattr(gradient, "values", gradient) for gradient in found.values()]):
@@ -73,7 +87,8 @@ class Gather:
                     self.gathered[place].assign_add(gradient * scale)
         return logs, sparse
 
-    def _close(self, sparse, state):
+    def pairs(self, sparse):
+        """The gathered gradients, each with its variable."""
         tf, pairs = self.tf, []
         for place, (variable, gathered) in enumerate(zip(self.variables, self.gathered)):  # noqa: B905
             rows = [one[str(place)] for one in sparse if str(place) in one]
@@ -82,32 +97,48 @@ class Gather:
                 pairs.append((tf.IndexedSlices(values, indices, rows[0].dense_shape), variable))
             else:
                 pairs.append((tf.identity(gathered), variable))
+        return pairs
+
+    def closing(self, sparse, state):
+        tf, pairs = self.tf, self.pairs(sparse)
         good = is_good(tf, self.optimizer, pairs, state)
         where(tf, good, lambda: update(tf, self.optimizer, pairs, state))
         state = after(tf, state, good)
         with tf.control_dependencies([state]):
-            for gathered in self.gathered:
-                gathered.assign(tf.zeros_like(gathered))
+            self.empty()
         return state
+
+    def empty(self):
+        for gathered in self.gathered:
+            gathered.assign(self.tf.zeros_like(gathered))
 
     # --- a batch ------------------------------------------------------------------------------------------
 
     def run(self, pieces, state):
-        """All parts and the update; parts that do not fit are made smaller, those that did are not run again."""
+        """All parts and the update."""
+        before = self.values()
+        done = self.all_parts(pieces, before)
+        now = self.close([sparse for _, _, sparse in done], state)
+        if now[HELD] != state[HELD]:
+            put_back(before)
+        return self._logs(done, pieces.size), now
+
+    def all_parts(self, pieces, before):
+        """Parts that do not fit are made smaller, those that did are not run again: samples, logs, sparse gradients."""
         own, tf = self.own, self.tf
-        before = values_of(tf, self.model)
         done, begin = [], 0
         while begin < pieces.size:
             end = min(pieces.size, begin + own.rows)
-            at = values_of(tf, self.model)
+            at = self.values()
+            share = 1.0 if self.sums else (end - begin) / pieces.size
             try:
-                logs, sparse = self.part(pieces.cut(begin, end), tf.constant((end - begin) / pieces.size, tf.float32))
+                logs, sparse = self.part(pieces.cut(begin, end), tf.constant(share, tf.float32))
             except Exception as error:
                 if not own.split.is_oom(error):
-                    self._undo(before)
+                    self.undo(before)
                     raise
                 if end - begin == 1:
-                    self._undo(before)
+                    self.undo(before)
                     raise Unsplittable("a single sample does not fit") from None
                 failed = error
             else:
@@ -119,14 +150,11 @@ class Gather:
             own.rows = -(-(end - begin) // 2)
         if not self.optimizer.built:
             self.optimizer.build(self.variables)
-        now = self.close([sparse for _, _, sparse in done], state)
-        if now[HELD] != state[HELD]:
-            put_back(before)
-        return self._logs(done, pieces.size), now
+        return done
 
-    def _undo(self, before):
-        for gathered in self.gathered:
-            gathered.assign(self.tf.zeros_like(gathered))
+    def undo(self, before):
+        """Let go of what was gathered, and put back what was written."""
+        self.empty()
         put_back(before)
 
     def _logs(self, done, size):
@@ -146,22 +174,23 @@ class Gather:
 
     # --- what it is ---------------------------------------------------------------------------------------
 
-    def _learn(self, pieces):
+    def learn(self, pieces):
         """Raise where the step's gradients are not the mean of those of its samples."""
         tf = self.tf
         one, again, other, both = self._seen(pieces)
         halves = one + other
         size, length = float(tf.norm(both)), float(tf.reduce_sum(halves * halves))
         if not size or not length:
-            raise Unsplittable("its train_step has no gradients to tell parts by")
+            raise Unsplittable("its step has no gradients to tell parts by")
         times = float(tf.reduce_sum(both * halves)) / length
         off = float(tf.norm(both - times * halves)) / size
         noise = float(tf.norm(one - again)) / max(float(tf.norm(one)), 1e-12)
-        norms = any("BatchNormalization" in type(layer).__name__ for layer in self.model._flatten_layers())
+        norms = self.has_norms()
         room = max(_SAME, _NOISE * noise, _MIXED if norms else 0.0)
-        if abs(times - 1.0) < max(_SAME, min(0.2, room)) and off <= room:
-            raise Unsplittable("its loss is a sum over the batch: what it tells of it would be that of a part")
-        if off > room or abs(times - 0.5) > max(_SAME, min(0.2, room)):
+        self.sums = abs(times - 1.0) < max(_SAME, min(0.2, room)) and off <= room
+        if self.sums:
+            self.take_sums()
+        elif off > room or abs(times - 0.5) > max(_SAME, min(0.2, room)):
             words = "the gradients of two halves do not make those of the whole (off by %.2g)"
             raise Unsplittable(words % max(off, abs(2 * times - 1.0)))
         if norms:
@@ -169,14 +198,18 @@ class Gather:
         elif noise > _SAME:
             self.exact, self.because = False, "random numbers are drawn anew for each part"
 
+    def take_sums(self):
+        """Whether a loss that is a sum over the batch can be had in parts."""
+        raise Unsplittable("its loss is a sum over the batch: what it tells of it would be that of a part")
+
     def _seen(self, pieces):
         """The gradients of a few samples, of the same once more, of as many others, and of both together."""
         few = min(_FEW, pieces.size // 2)
-        before = values_of(self.tf, self.model)
+        before = self.values()
         while few:
             try:
                 cuts = [(0, few), (0, few), (few, 2 * few), (0, 2 * few)]
-                return [self._flat(pieces.cut(*cut)) for cut in cuts]
+                return [self.gradients(pieces.cut(*cut)) for cut in cuts]
             except Exception as error:
                 if not self.own.split.is_oom(error):
                     raise
@@ -185,7 +218,10 @@ class Gather:
             few //= 2
         raise Unsplittable("not even two samples fit")
 
-    def _flat(self, data):
-        found = self.probe(data)
+    def gradients(self, data):
+        """Those of some samples, in one row."""
+        return self.in_a_row(self.probe(data))
+
+    def in_a_row(self, found):
         flat = [self.tf.reshape(self.tf.cast(found[place], self.tf.float32), [-1]) for place in sorted(found)]
         return self.tf.concat(flat, 0) if flat else self.tf.zeros((1,))

@@ -19,7 +19,7 @@ class KeptKeras:
     def mark(self):
         """The count of its updates."""
         optimizer = getattr(self.model(), "optimizer", None)
-        return int(optimizer.iterations) if optimizer is not None else 0
+        return int(optimizer.iterations.numpy()) if optimizer is not None else 0
 
     def rests(self):
         """It is not trained any more: the copy that it could go back to takes as much as it does."""

@@ -53,6 +53,16 @@ class Parts:
             self._check(pieces, done, before)
         return self.close(pieces.whole(), done, before, state)
 
+    def ready(self, cuts):
+        """Trace what some parts will be run with; what they will change, to forget it again."""
+        if hasattr(self.part, "get_concrete_function"):
+            for cut in cuts:
+                self.part.get_concrete_function(*cut)
+        return [self.tf.identity(variable.value) for variable in self.changing]
+
+    def try_out(self, cut):
+        self.part(*cut)
+
     def forget(self, before):
         """Undo what the parts so far have written."""
         for gathered in self.gathered:

@@ -49,9 +49,16 @@ class Call:
 
     # --- a part -------------------------------------------------------------------------------------------
 
+    def some(self, begin, end):
+        """The arguments with some samples."""
+        return self.build(iter(self._rows(begin, end)))
+
+    def _rows(self, begin, end):
+        return [rows_of(leaf, axis, begin, end) for leaf, axis in zip(self.leaves, self.axes)]  # noqa: B905
+
     def run(self, begin, end, draws=None):
         """Call the model with some samples; gives its inputs that need gradients, and the tensors it gave."""
-        leaves = [rows_of(leaf, axis, begin, end) for leaf, axis in zip(self.leaves, self.axes)]  # noqa: B905
+        leaves = self._rows(begin, end)
         for n in self.needing:
             leaves[n] = leaves[n].detach().requires_grad_()
         args, kwargs = self.build(iter(leaves))
@@ -78,7 +85,7 @@ class Call:
             if whole is not None:
                 return whole
             rows = 0
-        self._examine()
+        self.examine()
         known, measured, asked = care.knows(self), rows > 0, max(rows, 0)
         rows = rows if measured else max(care.fewest, self.size // _FIRST)
         begin, whole = 0, care.wholes(self)
@@ -98,7 +105,7 @@ class Call:
             if not self.parts:
                 whole = care.wholes_like(self, [output.detach() for output in outputs], whole)
             for kind, room, output in zip(self.kinds, whole, [output.detach() for output in outputs]):  # noqa: B905
-                kind.put(room, output, begin, end, self._weight(kind, begin, end))
+                kind.put(room, output, begin, end, self.weight(kind, begin, end))
             self.parts.append((begin, end))
             self.starts.append(start)
             last = end == self.size
@@ -122,7 +129,7 @@ class Call:
         care.has_room(self, cost / (end - begin), self._still_to_come(whole))
         return whole
 
-    def _examine(self):
+    def examine(self):
         """Before a first part: how the outputs join, and what is needed for that."""
         care = self.care
         self.kinds = care.kinds(self)
@@ -166,7 +173,7 @@ class Call:
             outside = _LOSS * sum(t.numel() * t.element_size() for t in whole)
         return outside + self.care.weights.bytes
 
-    def _weight(self, kind, begin, end):
+    def weight(self, kind, begin, end):
         rule = getattr(kind, "rule", None)
         return 1.0 if rule is None else joining.weight(rule, self.counts, begin, end, self.size)
 
@@ -237,7 +244,7 @@ class Call:
                 continue
             if self.kinds is not None:
                 kind = self.kinds[at]
-                gradient = kind.gradient(gradient, begin, end, self._weight(kind, begin, end))
+                gradient = kind.gradient(gradient, begin, end, self.weight(kind, begin, end))
             roots.append(output)
             given.append(gradient)
         return roots, given
@@ -266,7 +273,7 @@ class Call:
         largest = max(end - begin for begin, end in self.parts)
         rows = self.care.halve(largest)
         if self.kinds is None:
-            self._examine()
+            self.examine()
         start = self.starts[0]
         self.parts, begin = [], 0
         while begin < self.size:

@@ -102,8 +102,21 @@ class Reading:
 def _shape_of(node):
     try:
         return [int(n) for n in node._input_metadata[0].shape]
-    except Exception:  # older releases, and nodes of the user's own
-        return []
+    except Exception:  # PyTorch before 2.3, and nodes of the user's own
+        return next((list(shape) for shape in _saved_shapes(node)), [])
+
+
+def _saved_shapes(node):
+    """Of what a node keeps for its backward: its result first, which has the shape that is asked for."""
+    for name in sorted((name for name in dir(node) if name.startswith("_saved_")), key=lambda one: "result" not in one):
+        try:
+            kept = getattr(node, name)
+        except RuntimeError:  # it has been let go, or was changed in place
+            continue
+        if hasattr(kept, "shape"):
+            yield tuple(kept.shape)
+        elif name.endswith("_sizes"):
+            yield tuple(int(n) for n in kept)
 
 
 def _below(node):
@@ -142,6 +155,8 @@ def _shapes_of(root):
     while waiting and len(found) < _NODES:
         node = waiting.pop(0)
         found.append(_shape_of(node))
+        if not hasattr(node, "_input_metadata"):
+            found += [list(shape) for shape in _saved_shapes(node)]
         for below, _ in node.next_functions:
             if below is not None and below not in seen:
                 seen.add(below)

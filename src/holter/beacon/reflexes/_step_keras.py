@@ -102,6 +102,13 @@ def put_back(values):
         variable.assign(value)
 
 
+def untold(tf, body, **how):
+    """A function of ours, of which TensorFlow tells the user nothing: few samples and many are traced each for once."""
+    made = tf.function(tf.autograph.experimental.do_not_convert(body), **how)
+    made._omit_frequent_tracing_warning = True
+    return made
+
+
 def scales_loss(optimizer):
     """True for an optimizer that skips steps with infinite gradients by itself, and has to see them for that."""
     return any(cls.__name__ == "LossScaleOptimizer" for cls in type(optimizer).__mro__)

@@ -10,7 +10,7 @@ fit easily they are drawn there again.
 
 from ._leaves import Unsplittable
 from ._pieces_keras import Pieces, plain
-from ._step_keras import NEW, put_back
+from ._step_keras import NEW, put_back, untold
 from .nan_keras import Hold
 
 _SETTLED = 8  # whole steps
@@ -134,10 +134,9 @@ class TrainFunction:
 
     def function(self, body, **how):
         """Compile as the user has asked Keras to."""
-        body = self.tf.autograph.experimental.do_not_convert(body)
         if self.model.run_eagerly:
             return body
-        return self.tf.function(body, jit_compile=bool(self.model.jit_compile), **how)
+        return untold(self.tf, body, jit_compile=bool(self.model.jit_compile), **how)
 
     def set_state(self, held, guarding, factor):
         """Hand on another state to the next step."""

@@ -8,7 +8,7 @@ import sys
 
 from ._parts_keras import Parts
 
-_CALM = 0.4  # of the room: an estimate below this needs no try
+CALM = 0.4  # of the room: an estimate below this needs no try
 _SPARE = 0.9
 _MARGIN = 1.25  # seen: a whole batch took up to 1.3 times what its parts told
 _TARGET = 0.7  # of the room, for a part
@@ -49,7 +49,7 @@ class TryOut:
 
         left = room.left()
         need = self._estimate(pieces, elements)
-        self.calm = left is None or need < _CALM * left
+        self.calm = left is None or need < CALM * left
         if self.calm or pieces.size < 4:
             return 0
         few = max(2, min(pieces.size // 4, int(pieces.size * 0.15 * left / need)))
@@ -72,29 +72,59 @@ class TryOut:
         return _FLOAT * (_HELD_TWICE * each * pieces.size + 2 * weights)
 
     def _measured(self, room, pieces, few):
-        care, tf = self.care, self.tf
-        parts = Parts(care, pieces)
-        before = [tf.identity(variable.value) for variable in parts.changing]
-        cuts = [pieces.cut(0, rows) for rows in (few // 2, few)]
-        if hasattr(parts.part, "get_concrete_function"):
-            for cut in cuts:
-                parts.part.get_concrete_function(*cut)  # so that tracing is not counted
-        # Some allocators keep what they once had: the second is counted from where the first began.
-        base, took = room.held(), []
-        if base is None:
+        parts = Parts(self.care, pieces)
+        rows, self.words = rows_to_fit(room, parts, pieces, few)
+        if rows is None:
             self.off = True
-            return 0
-        for cut in cuts:
-            parts.part(*cut)
-            took.append(max(0, room.highest() - base))
-        parts.forget(before)
-        room.trim()
-        each = _MARGIN * max((took[1] - took[0]) / (few - few // 2), 0.5 * took[1] / few)
-        once = max(0.0, took[1] - each * few)
-        need, left = once + each * pieces.size, room.left()
-        if need < _SPARE * left:
-            return 0
-        self.words = "would take %.2g GB where %.2g GB are left" % (need / 1e9, max(left, 0) / 1e9)
-        rows = max(1, min(pieces.size // 2, int((_TARGET * left - once) / max(each, 1.0))))
-        care.parts = parts
-        return -(-pieces.size // -(-pieces.size // rows))
+        elif rows:
+            self.care.parts = parts
+        return rows or 0
+
+
+def rows_to_fit(room, parts, pieces, few):
+    """How many samples a part may have, with the reason; 0 where all fit, None where the kernel tells nothing."""
+    cuts = [pieces.cut(0, rows) for rows in (few // 2, few)]
+    before = parts.ready(cuts)  # so that tracing is not counted
+    pool = Pool(pieces.tf)
+    # Some allocators keep what they once had: the second is counted from where the first began.
+    base, took = room.held(), []
+    if base is None:
+        return None, ""
+    for cut in cuts:
+        pool.reset()
+        parts.try_out(cut)
+        took.append(max(0, room.highest() - base, pool.taken()))
+    parts.forget(before)
+    room.trim()
+    each = _MARGIN * max((took[1] - took[0]) / (few - few // 2), 0.5 * took[1] / few)
+    once = max(0.0, took[1] - each * few)
+    need, left = once + each * pieces.size, max(room.left(), 0) + pool.spare
+    if need < _SPARE * left:
+        return 0, ""
+    words = "would take %.2g GB where %.2g GB are left" % (need / 1e9, left / 1e9)
+    rows = max(1, min(pieces.size // 2, int((_TARGET * left - once) / max(each, 1.0))))
+    return -(-pieces.size // -(-pieces.size // rows)), words
+
+
+class Pool:
+    """TensorFlow's own memory on the CPU: with oneDNN it keeps what it once had, and the kernel sees nothing of it."""
+
+    def __init__(self, tf):
+        self.config = tf.config.experimental
+        self.first, most = self._ask()
+        self.spare = most - self.first  # it has that, and nobody uses it
+
+    def _ask(self):
+        try:
+            found = self.config.get_memory_info("CPU:0")
+        except ValueError:  # it takes from the C library, and gives back
+            return 0, 0
+        return found["current"], found["peak"]
+
+    def reset(self):
+        if self.first:
+            self.config.reset_memory_stats("CPU:0")
+
+    def taken(self):
+        """The most since, above what was there at first."""
+        return self._ask()[1] - self.first

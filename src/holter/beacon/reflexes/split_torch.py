@@ -2,14 +2,16 @@
 
 It watches the outermost call of each trained model. While there is room to spare a call is left as it is. A batch
 larger than any before, or one that comes near to the limit, is cut out of the graph, so that its backward can be run
-in parts too; one that does not fit is. Keeps: exact, or equivalent for models with BatchNorm or with random numbers
-that are drawn inside a kernel. What can't be split is declined with the reason, and the error is the user's own.
+in parts too; one that does not fit is. So is a call without gradients. Keeps: exact, or equivalent for models with
+BatchNorm or with random numbers that are drawn inside a kernel. What can't be split is declined with the reason, and
+the error is the user's own.
 """
 
 import functools
 import weakref
 from time import monotonic
 
+from . import _evaluation_torch as evaluation
 from ._asked import parts_asked
 from ._care_torch import Care
 from ._leaves import Unsplittable
@@ -72,9 +74,11 @@ class Split:
 
         @functools.wraps(inner)
         def __call__(module, *args, **kwargs):  # noqa: N807
-            if self.inside or is_compiling() or not grad_enabled():
+            if self.inside or is_compiling():
                 return inner(module, *args, **kwargs)
-            return self.call(module, inner, args, kwargs)
+            if grad_enabled():
+                return self.call(module, inner, args, kwargs)
+            return self.evaluate(module, inner, args, kwargs)
 
         cls.__call__ = __call__
 
@@ -104,6 +108,33 @@ class Split:
         failed.__traceback__ = failed.__context__ = None
         care.room.ran_out()
         return self._cut(care, inner, args, kwargs, failed)
+
+    def evaluate(self, module, inner, args, kwargs):
+        """The outermost call of a model without gradients: whole while it fits, and otherwise in parts."""
+        care, failed = self.cares.get(id(module)), None
+        if care is None or not evaluation.is_known(care, args, kwargs):
+            self.inside = True
+            try:
+                return inner(module, *args, **kwargs)
+            except Exception as error:
+                if not is_oom(error):
+                    raise
+                failed = error
+            finally:
+                self.inside = False
+            # The frames of the failed attempt hold its tensors: they go with the traceback.
+            failed.__traceback__ = failed.__context__ = None
+            care = care or self._care(module)
+            if care is None or care.module() is not module:
+                raise failed
+            care.room.ran_out()
+        try:
+            return evaluation.in_parts(care, inner, args, kwargs)
+        except Unsplittable as error:
+            self.tell_declined(care, "an evaluation: %s" % error)
+        if failed is not None:
+            raise failed
+        return inner(module, *args, **kwargs)
 
     def _cut(self, care, inner, args, kwargs, failed):
         """Run a call as a node of its own, whole or in parts."""
@@ -148,15 +179,15 @@ class Split:
 
     # --- telling ------------------------------------------------------------------------------------------
 
-    def tell_split(self, care, size, rows):
+    def tell_split(self, care, size, rows, words="the batch of %d did not fit: it is"):
         """Say what was done: once for each model and number of parts."""
         parts = -(-size // rows)
         name = type(care.module()).__name__
-        key = name, parts
+        key = name, parts, words
         if parts < 2 or key in self.told:
             return
         self.told.add(key)
-        text = "the batch of %d did not fit: it is run in %d parts of up to %d" % (size, parts, rows)
+        text = (words + " run in %d parts of up to %d") % (size, parts, rows)
         self.guest.say(
             "intervention", act="split-batch", keeps=care.keeps, step=self.guest.beat.steps + 1, model=name,
             batch=size, rows=rows, because=care.because, text=text,

@@ -24,6 +24,8 @@ class TapeHold:
         self.guest, self.loop, self.tf = guest, loop, tensorflow
         self.counts = weakref.WeakKeyDictionary()  # by optimizer: what its graphs have counted
         self.guarding = None  # a variable that all graphs ask
+        self.optimizers = weakref.WeakSet()  # all that were met
+        self.noted = None  # a list where an update is to be noted, and not made
         self.off = self.within = False
         self.held = self.read = 0
         self.patience = Patience()
@@ -33,6 +35,11 @@ class TapeHold:
 
         @functools.wraps(inner)
         def apply(optimizer, grads, trainable_variables=None, **kwargs):
+            if self.noted is not None:
+                variables = optimizer._trainable_variables if trainable_variables is None else trainable_variables
+                self.noted.append((optimizer, list(zip(grads, variables))))  # noqa: B905
+                return optimizer.iterations
+            self.optimizers.add(optimizer)
             if self.within or not self._is_mine(optimizer):
                 return inner(optimizer, grads, trainable_variables, **kwargs)
             self.within = True
