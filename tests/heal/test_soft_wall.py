@@ -67,7 +67,7 @@ def test_the_act_is_told_on_stderr_and_in_the_verdict(healed: Case) -> None:
     verdict = healed.verdict()
 
     assert healed.err.count("the batch of 3000 did not fit") == 2
-    assert "(the update is the same)" in healed.err
+    assert "(the result is the same)" in healed.err
     assert verdict["healthy"]
     assert [(act["act"], act["keeps"], act["step"]) for act in verdict["interventions"]] == [
         ("split-batch", "exact", 1)

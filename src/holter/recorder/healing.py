@@ -7,7 +7,7 @@ from typing import Any
 
 from holter.recorder.here import here
 
-_KEEPS = {"exact": "the update is the same", "equivalent": "the same in expectation", "changed": "the result changes"}
+_KEEPS = {"exact": "the result is the same", "equivalent": "the same in expectation", "changed": "the result changes"}
 
 
 class Healing:
