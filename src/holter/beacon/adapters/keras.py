@@ -80,10 +80,12 @@ class _Adapter:
 
     def arm(self):
         if self.guest.heal and self.keras.backend.backend() == "tensorflow":
+            from ..reflexes.evaluation_keras import Evaluation
             from ..reflexes.split_keras import Split
 
             self.split = Split(self.guest, self.loop, self.keras, sys.modules["tensorflow"])
             self.split.patch()
+            self.guest.guard(Evaluation(self.split).patch)(self.keras.Model)
 
     def arm_tape(self, owner):
         from ..reflexes.split_tape_keras import TapeSplit

@@ -62,7 +62,7 @@ def mixes_samples(tf, model, x):
     """Whether a sample's output depends on which others are in the batch: two together against one by one."""
     two = tf.nest.map_structure(lambda leaf: leaf[:2], x)
     one, other = (tf.nest.map_structure(lambda leaf, n=n: leaf[n : n + 1], x) for n in (0, 1))
-    training = {"training": False} if model._call_has_training_arg else {}
+    training = {"training": False} if getattr(model, "_call_has_training_arg", False) else {}
     together = tf.nest.flatten(model(two, **training))
     apart = tf.nest.flatten(join(tf, [model(one, **training), model(other, **training)]))
     for left, right in zip(together, apart):  # noqa: B905

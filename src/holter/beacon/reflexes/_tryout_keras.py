@@ -48,28 +48,12 @@ class TryOut:
         from . import _host_room as room
 
         left = room.left()
-        need = self._estimate(pieces, elements)
+        need = estimate(self.tf, self.care.model, pieces.size, elements)
         self.calm = left is None or need < CALM * left
         if self.calm or pieces.size < 4:
             return 0
         few = max(2, min(pieces.size // 4, int(pieces.size * 0.15 * left / need)))
         return self._measured(room, pieces, few)
-
-    def _estimate(self, pieces, elements):
-        model = self.care.model
-        weights = sum(weight.shape.num_elements() for weight in (w.value for w in model.trainable_weights))
-        each = 0
-        for layer in model._flatten_layers(include_self=False, recursive=False):
-            try:
-                shapes = [output.shape for output in self.tf.nest.flatten(layer.output)]
-            except (AttributeError, ValueError):
-                return _FLOAT * (_INPUTS * elements + 2 * weights)
-            for shape in shapes:
-                size = 1
-                for n in shape[1:]:
-                    size *= n or 1
-                each += size
-        return _FLOAT * (_HELD_TWICE * each * pieces.size + 2 * weights)
 
     def _measured(self, room, pieces, few):
         parts = Parts(self.care, pieces)
@@ -79,6 +63,23 @@ class TryOut:
         elif rows:
             self.care.parts = parts
         return rows or 0
+
+
+def estimate(tf, model, samples, elements):
+    """What a step would take if nothing that its layers give were ever freed."""
+    weights = sum(weight.shape.num_elements() for weight in (w.value for w in model.trainable_weights))
+    each = 0
+    for layer in model._flatten_layers(include_self=False, recursive=False):
+        try:
+            shapes = [output.shape for output in tf.nest.flatten(layer.output)]
+        except (AttributeError, ValueError):
+            return _FLOAT * (_INPUTS * elements + 2 * weights)
+        for shape in shapes:
+            size = 1
+            for n in shape[1:]:
+                size *= n or 1
+            each += size
+    return _FLOAT * (_HELD_TWICE * each * samples + 2 * weights)
 
 
 def rows_to_fit(room, parts, pieces, few):

@@ -1,0 +1,127 @@
+"""A call of a Keras model outside of training that does not fit, under --heal: run in parts, with the same result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.beacon.guest_run import Run, run
+from tests.heal.conftest import Three
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("keras")
+
+pytestmark = pytest.mark.tensorflow
+
+CALLS = """
+import json
+import keras
+import numpy as np
+import tensorflow as tf
+
+keras.utils.set_random_seed(1)
+x = np.random.default_rng(0).normal(size=(50, 10)).astype("float32")
+
+
+class Tight(keras.layers.Layer):
+    def call(self, x):
+        # what is above nine samples asks for more memory than any machine has
+        more = tf.maximum(tf.shape(x, out_type=tf.int64)[0] - 9, 0)
+        return x + tf.reduce_sum(tf.tile(tf.stop_gradient(x[:1]), [more * 2**40, 1]))
+
+
+class Centred(keras.layers.Layer):
+    def call(self, x):
+        return x - tf.reduce_mean(x, 0, keepdims=True)
+
+
+def net(name, *between):
+    first, second = keras.Input((10,)), keras.Input((10,))
+    out = keras.layers.Dense(4, activation="tanh")(keras.layers.Add()([first, second]))
+    for layer in (*between, keras.layers.Dropout(0.5), keras.layers.BatchNormalization()):
+        out = layer(out)
+    return keras.Model([first, second], {"out": out, "more": [out[:, :2]]}, name=name)
+
+
+def told(model, given=x, **options):
+    try:
+        found = model([given, given], **options)
+    except tf.errors.ResourceExhaustedError:
+        return "ResourceExhaustedError"
+    return [value.numpy().ravel().tolist() for value in tf.nest.flatten(found)]
+
+
+tight, centred, roomy = net("a", Tight()), net("b", Centred(), Tight()), net("c")
+for model in (tight, centred, roomy):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model([x[:4], x[:4]], training=True)["out"])
+    optimizer = keras.optimizers.SGD(0.0)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+tight.set_weights(roomy.get_weights())
+found = {"whole": told(roomy, training=False), "parts": [told(tight, training=False), told(tight)]}
+found["few"] = told(tight, x[:3]), told(roomy, x[:3])
+found["compared"] = told(centred)
+with tf.GradientTape():
+    found["taped"] = told(tight)
+found["trained"] = told(tight, training=True)
+print(json.dumps(found))
+"""
+
+
+def said(done: Run) -> dict[str, Any]:
+    assert done.code == 0, done.err
+    assert done.kind("guest-error") == []
+    read: dict[str, Any] = json.loads(done.out.splitlines()[-1])
+    return read
+
+
+def test_an_evaluation_is_run_in_parts_and_nothing_else_is(tmp_path: Path) -> None:
+    """Nested inputs and outputs, more than once; not within a tape, in training, or where samples are compared."""
+    healed = run(tmp_path, CALLS, HOLTER_HEAL="safe")
+    found = said(healed)
+
+    for parts in found["parts"]:
+        for one, other in zip(parts, found["whole"], strict=True):
+            assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
+    assert found["few"][0] == found["few"][1]
+    assert found["compared"] == found["taped"] == found["trained"] == "ResourceExhaustedError"
+    (act,) = healed.kind("intervention")
+    assert (act["act"], act["keeps"], act["batch"], act["rows"]) == ("split-batch", "exact", 50, 7)
+    (declined,) = healed.kind("declined")
+    assert declined["because"] == "an evaluation: the samples of a batch depend on each other"
+
+
+def test_without_heal_the_error_is_the_users(tmp_path: Path) -> None:
+    assert said(run(tmp_path, CALLS))["parts"] == ["ResourceExhaustedError"] * 2
+
+
+LARGE = """
+    import keras
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(0)
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    inputs = keras.Input((256,))
+    wide = keras.layers.Dense(4096, activation="tanh")(inputs)
+    out = keras.layers.Dense(2)(keras.layers.Concatenate()([wide, keras.layers.Activation("sigmoid")(wide)]))
+    model, optimizer = keras.Model(inputs, out), keras.optimizers.SGD(0.01)
+    x = tf.random.stateless_normal((20000, 256), (1, 2))
+    for number in range(4):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x[:32], training=True) ** 2)
+        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    print("%.5f %.5f" % (float(loss), float(tf.reduce_mean(model(x, training=False) ** 2))))
+    """
+
+
+def test_an_evaluation_that_the_kernel_would_kill_for_is_run_in_parts(three_ways: Callable[[str, int], Three]) -> None:
+    dies, _free, healed = three_ways(LARGE, 800 << 20)
+
+    assert dies.code in (137, -9, 139, 134)  # TensorFlow may crash where the kernel refuses it memory
+    (act,) = healed.verdict()["interventions"]
+    assert (act["act"], act["keeps"], act["step"]) == ("split-batch", "exact", 5)
+    assert act["text"].startswith("the batch of 20000 would take ")
