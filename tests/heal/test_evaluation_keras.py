@@ -44,7 +44,7 @@ def net(name, *between):
     out = keras.layers.Dense(4, activation="tanh")(keras.layers.Add()([first, second]))
     for layer in (*between, keras.layers.Dropout(0.5), keras.layers.BatchNormalization()):
         out = layer(out)
-    return keras.Model([first, second], {"out": out, "more": [out[:, :2]]}, name=name)
+    return keras.Model([first, second], {"out": out, "more": out[:, :2]}, name=name)
 
 
 def told(model, given=x, **options):

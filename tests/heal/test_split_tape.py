@@ -198,6 +198,45 @@ def test_a_real_resource_exhausted_error_loses_no_step(runs: dict[str, Run], tmp
     assert tight.slots[-1].step == 22
 
 
+FREED = """
+import gc, weakref
+import keras
+import tensorflow as tf
+
+
+class Trainer:
+    def __init__(self):
+        self.model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        self.optimizer = keras.optimizers.SGD()
+        self.step = tf.function(self._step)
+
+    def _step(self, x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self.model(x) ** 2)
+        weights = self.model.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+
+
+kept = []
+for number in range(6):
+    trainer = Trainer()
+    trainer.step(tf.ones((8, 4)))
+    kept.append(weakref.ref(trainer))
+    del trainer
+gc.collect()
+print(sum(one() is not None for one in kept))
+"""
+
+
+@pytest.mark.parametrize("parts", ["1", "4"])
+def test_a_trainer_goes_when_nothing_but_the_reflex_knows_it(tmp_path: Path, parts: str) -> None:
+    """Its function is made of a method of its own, which holds it."""
+    healed = run(tmp_path / "healed", FREED, HOLTER_HEAL="safe", HOLTER_SPLIT=parts)
+
+    assert healed.out == run(tmp_path / "plain", FREED, guest=False).out
+    assert bool(healed.kind("intervention")) is (parts == "4")
+
+
 LARGE = """
     import keras
     import tensorflow as tf

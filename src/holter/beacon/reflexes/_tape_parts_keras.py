@@ -11,15 +11,38 @@ from ._tape_deferred_keras import Deferred
 _CLOSE = 1e-3
 
 
+class Form:
+    """What a step is called with but for its tensors: the places where they go, and the rest."""
+
+    def __init__(self, tf, given, flat):
+        self.tf = tf
+        self.places = [n for n, leaf in enumerate(flat) if _is_tensor(tf, leaf)]
+        self.rest = [None if n in self.places else leaf for n, leaf in enumerate(flat)]
+        self.structure = tf.nest.map_structure(lambda _: None, given)
+
+    def filled(self, tensors):
+        """The arguments with these tensors in them."""
+        flat = list(self.rest)
+        for place, tensor in zip(self.places, tensors):  # noqa: B905
+            flat[place] = tensor
+        return self.tf.nest.pack_sequence_as(self.structure, flat)
+
+    def is_like(self, other):
+        """Whether what is no tensor is the same: it is a part of what was traced."""
+        return len(self.rest) == len(other.rest) and all(
+            one is two or (type(one) is type(two) and isinstance(one, (int, float, str)) and one == two)
+            for one, two in zip(self.rest, other.rest)  # noqa: B905
+        )
+
+
 class Arguments:
-    """What a step was called with: tensors, of which those with an entry for each sample are cut, and the rest."""
+    """What a step was called with; the tensors that have an entry for each sample can be cut."""
 
     def __init__(self, tf, args, kwargs):
-        self.tf, self.given = tf, (args, kwargs)
-        flat = tf.nest.flatten(self.given)
-        self.places = [n for n, leaf in enumerate(flat) if _is_tensor(tf, leaf)]
-        self.tensors = [_as_tensor(tf, flat[n]) for n in self.places]
-        self.rest = [None if n in self.places else leaf for n, leaf in enumerate(flat)]
+        self.tf, given = tf, (args, kwargs)
+        flat = tf.nest.flatten(given)
+        self.form = Form(tf, given, flat)
+        self.tensors = [_as_tensor(tf, flat[n]) for n in self.form.places]
         sizes = [int(tensor.shape[0]) for tensor in self.tensors if tensor.shape.rank]
         self.size = sizes[0] if sizes else 0
         self.is_cut = [bool(tensor.shape.rank) and int(tensor.shape[0]) == self.size for tensor in self.tensors]
@@ -31,26 +54,12 @@ class Arguments:
         pairs = zip(self.tensors, self.is_cut)  # noqa: B905
         return [tensor[begin:end] if is_cut else tensor for tensor, is_cut in pairs]
 
-    def filled(self, tensors):
-        """The arguments with these tensors in them."""
-        flat = list(self.rest)
-        for place, tensor in zip(self.places, tensors):  # noqa: B905
-            flat[place] = tensor
-        return self.tf.nest.pack_sequence_as(self.given, flat)
-
-    def is_like(self, other):
-        """Whether what is no tensor is the same: it is a part of what was traced."""
-        return len(self.rest) == len(other.rest) and all(
-            one is two or (type(one) is type(two) and isinstance(one, (int, float, str)) and one == two)
-            for one, two in zip(self.rest, other.rest)  # noqa: B905
-        )
-
 
 class TapeParts(Gather):
     """Of one step; made when the first batch does not fit."""
 
     def __init__(self, own, pieces):
-        self.pieces = pieces
+        self.form = pieces.form
         self.returned = []  # by the few samples that are looked at first
         self.joins = None  # how what is returned is put together, once that is known
         self.defers = False  # metrics are told once, of the whole batch
@@ -67,10 +76,10 @@ class TapeParts(Gather):
 
     def step(self, data, noted):
         """What the step returns, and what it tells its metrics."""
-        args, kwargs = self.pieces.filled(data)
+        args, kwargs = self.form.filled(data)
         self.deferred = Deferred(self.tf, self.own.split.keras.metrics.Metric, keeps_metrics=not self.defers)
         with self.own.noting(noted), self.deferred:
-            returned = self.own.body(*args, **kwargs)
+            returned = self.own.body()(*args, **kwargs)
         return returned, self.deferred.tensors() if self.joins is None or self.defers else []
 
     def caught(self, data):

@@ -57,8 +57,8 @@ class TapeSplit:
 
     def _meet(self, function, inner):
         number, steps = id(function), self.steps
-        gone = weakref.ref(function, lambda _ref: steps.pop(number, None))
-        step = steps[number] = Step(self, function, inner, gone)
+        user_function = weakref.ref(function, lambda _ref: steps.pop(number, None))
+        step = steps[number] = Step(self, function, inner, user_function)
         return step
 
 
@@ -67,8 +67,10 @@ class Step:
 
     model = None
 
-    def __init__(self, whole, function, inner, gone):
-        self.whole, self.split, self.tf, self.inner, self.gone = whole, whole.split, whole.tf, inner, gone
+    def __init__(self, whole, function, inner, user_function):
+        self.whole, self.split, self.tf, self.inner = whole, whole.split, whole.tf, inner
+        self.user_function = user_function
+        self.autograph = self.tf.__internal__.autograph.control_status_ctx()  # outside of what is never converted
         self.name = getattr(function.python_function, "__name__", "step")
         self.is_left_alone = self.trains = False
         self.asked = self.split.asked
@@ -76,11 +78,6 @@ class Step:
         self.words = "would not fit"
         self.shapes, self.most, self.went = None, 0, 0
         self.changing, self.parts = [], None
-        body = function.python_function
-        if getattr(function, "_autograph", True):
-            autograph = self.tf.__internal__.autograph
-            body = autograph.tf_convert(body, autograph.control_status_ctx())
-        self.body = body
         self.jit = getattr(function, "_jit_compile", None)
 
     # --- a call -------------------------------------------------------------------------------------------
@@ -119,7 +116,7 @@ class Step:
                 self.rows = max(1, -(-min(pieces.size, self.rows or pieces.size) // 2))
             if pieces.size <= self.rows:
                 return None
-            if self.parts is None or not self.parts.pieces.is_like(pieces):
+            if self.parts is None or not self.parts.form.is_like(pieces.form):
                 self.parts = TapeParts(self, pieces)
             result = self.parts.run(pieces)
         except Exception as error:
@@ -146,7 +143,11 @@ class Step:
     def _look_ahead(self, function, args, kwargs):
         """Know what it writes, and whether it will fit."""
         applied = self.whole.loop.applied
-        concrete = function.get_concrete_function(*args, **kwargs)  # the call to come would trace the same
+        try:
+            concrete = function.get_concrete_function(*args, **kwargs)  # the call to come would trace the same
+        except Exception:  # and will tell of it
+            self.is_left_alone = True
+            return
         self.trains = self.trains or self.whole.loop.applied != applied
         if not self.trains or self.tf.distribute.has_strategy():
             self.is_left_alone = True
@@ -185,15 +186,25 @@ class Step:
 
     # --- for its parts ------------------------------------------------------------------------------------
 
+    def body(self):
+        """What the user wrote, for our own functions to trace; not held, since it may hold the user's function."""
+        function = self.user_function()
+        body = function.python_function
+        # What stands around a method was given its converted form when the whole was traced, and asks what is on now.
+        if not getattr(function, "_autograph", True) or hasattr(body, "_tf_decorator"):
+            return body
+        return self.tf.__internal__.autograph.tf_convert(body, self.autograph)
+
     def function(self, body):
         return untold(self.tf, body, jit_compile=self.jit)
 
     @contextmanager
     def noting(self, noted):
-        """The optimizers are told of updates, and make none."""
+        """As the user would call it, but the optimizers are told of updates, and make none."""
         self.whole.hold.noted = noted
         try:
-            yield
+            with self.autograph:
+                yield
         finally:
             self.whole.hold.noted = None
 
