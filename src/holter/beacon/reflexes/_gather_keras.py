@@ -53,6 +53,8 @@ class Gather:
             words = "its step makes %d updates, and parts make one" if noted else "its step makes no update"
             raise Unsplittable(words % len(noted) if noted else words)
         self.optimizer, pairs = noted[0]
+        if pairs is None:
+            raise Unsplittable("its update is made under a condition")
         found = {}
         for gradient, variable in pairs:
             if gradient is None:

@@ -24,6 +24,8 @@ _TAKES_NOTHING = {
     "Placeholder", "ReadVariableOp", "Const", "Identity", "IdentityN", "Reshape", "Shape", "Squeeze", "ExpandDims",
     "StopGradient", "VarHandleOp",
 }  # fmt: skip
+_HEARD = {"PrintV2", "PyFunc", "PyFuncStateless", "EagerPyFunc"}
+_SHAPES = 10_000
 _INPUTS = 30  # times the batch's own size, for what is not looked into
 
 
@@ -76,7 +78,8 @@ class Step:
         self.asked = self.split.asked
         self.rows = self.told = 0
         self.words = "would not fit"
-        self.shapes, self.most, self.went = None, 0, 0
+        self.shapes, self.met = None, set()  # of the last call, and of all
+        self.most = self.went = 0
         self.changing, self.parts = [], None
         self.jit = getattr(function, "_jit_compile", None)
 
@@ -85,8 +88,8 @@ class Step:
     def call(self, function, args, kwargs):
         shapes = [getattr(leaf, "shape", None) for leaf in self.tf.nest.flatten((args, kwargs))]
         if shapes != self.shapes:
-            self.shapes, self.went = shapes, 0
-            self._look_ahead(function, args, kwargs)
+            self.shapes = shapes
+            self._meet(function, args, kwargs)
             if self.is_left_alone:
                 return self.inner(function, *args, **kwargs)
         if self.rows:
@@ -140,12 +143,25 @@ class Step:
 
     # --- before a call of another size --------------------------------------------------------------------
 
+    def _meet(self, function, args, kwargs):
+        """A call with other shapes than the one before; loops may come back to those of before that."""
+        key = tuple(None if shape is None else tuple(shape) for shape in self.shapes)
+        if key in self.met:
+            return
+        if len(self.met) >= _SHAPES:
+            self.met.clear()
+        self.met.add(key)
+        self.went = 0
+        self._look_ahead(function, args, kwargs)
+
     def _look_ahead(self, function, args, kwargs):
         """Know what it writes, and whether it will fit."""
         applied = self.whole.loop.applied
+        # The call to come would trace the same; what the public way gives is never let go.
+        trace = getattr(function, "_get_concrete_function_garbage_collected", function.get_concrete_function)
         try:
-            concrete = function.get_concrete_function(*args, **kwargs)  # the call to come would trace the same
-        except Exception:  # and will tell of it
+            concrete = trace(*args, **kwargs)
+        except Exception:  # the call to come will tell of it
             self.is_left_alone = True
             return
         self.trains = self.trains or self.whole.loop.applied != applied
@@ -154,11 +170,11 @@ class Step:
             return
         try:
             self._learn(concrete.graph, args, kwargs)
-        except Unsplittable as error:
+        except Exception as error:
             if self.asked:
                 self._give_up(error)
-        except Exception as error:
-            self._give_up(error)
+            elif not isinstance(error, Unsplittable):  # it may fit all the same
+                self.split.guest.guard.caught("look ahead", error)
 
     def _learn(self, graph, args, kwargs):
         own = {id(getattr(v, "_value", v)) for one in self.whole.hold.optimizers for v in one.variables}
@@ -173,7 +189,7 @@ class Step:
         from . import _host_room as room
 
         left, need = room.left(), _bytes_of(graph, pieces.size, elements)
-        if left is None or need < CALM * left or pieces.size < 4:
+        if left is None or need < CALM * left or pieces.size < 4 or _is_heard(graph):
             return
         parts = TapeParts(self, pieces)
         few = max(2, min(pieces.size // 4, int(pieces.size * 0.15 * left / need)))
@@ -201,15 +217,20 @@ class Step:
     @contextmanager
     def noting(self, noted):
         """As the user would call it, but the optimizers are told of updates, and make none."""
-        self.whole.hold.noted = noted
+        self.whole.hold.note(noted)
         try:
             with self.autograph:
                 yield
         finally:
-            self.whole.hold.noted = None
+            self.whole.hold.note(None)
 
     def keeps(self):
         return ("exact", "") if self.parts.exact else ("equivalent", self.parts.because)
+
+
+def _is_heard(graph):
+    """Whether a step that is tried out would print or write something."""
+    return any(operation.type in _HEARD or "Summary" in operation.type for operation in graph.get_operations())
 
 
 def _bytes_of(graph, size, elements):

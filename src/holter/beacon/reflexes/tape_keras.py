@@ -25,10 +25,15 @@ class TapeHold:
         self.counts = weakref.WeakKeyDictionary()  # by optimizer: what its graphs have counted
         self.guarding = None  # a variable that all graphs ask
         self.optimizers = weakref.WeakSet()  # all that were met
-        self.noted = None  # a list where an update is to be noted, and not made
+        self.graph = tensorflow.compat.v1.get_default_graph
+        self.noted = self.noted_in = None  # where an update is to be noted, and not made
         self.off = self.within = False
         self.held = self.read = 0
         self.patience = Patience()
+
+    def note(self, noted):
+        """Note updates in a list and make none, until there is no list."""
+        self.noted, self.noted_in = noted, self.graph()
 
     def patch(self, owner):
         inner = owner.apply
@@ -37,7 +42,8 @@ class TapeHold:
         def apply(optimizer, grads, trainable_variables=None, **kwargs):
             if self.noted is not None:
                 variables = optimizer._trainable_variables if trainable_variables is None else trainable_variables
-                self.noted.append((optimizer, list(zip(grads, variables))))  # noqa: B905
+                is_sure = self.graph() is self.noted_in  # what is in a graph of a condition is seen only there
+                self.noted.append((optimizer, list(zip(grads, variables)) if is_sure else None))  # noqa: B905
                 return optimizer.iterations
             self.optimizers.add(optimizer)
             if self.within or not self._is_mine(optimizer):
