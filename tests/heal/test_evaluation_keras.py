@@ -68,6 +68,8 @@ found["compared"] = told(centred)
 with tf.GradientTape():
     found["taped"] = told(tight)
 found["trained"] = told(tight, training=True)
+ends = [keras.Input((10,)), keras.Input((10,))]  # a call that makes a larger model, no evaluation
+found["larger"] = keras.Model(ends, keras.layers.Dense(2)(tight(ends)["out"])).output_shape
 print(json.dumps(found))
 """
 
@@ -89,6 +91,7 @@ def test_an_evaluation_is_run_in_parts_and_nothing_else_is(tmp_path: Path) -> No
             assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
     assert found["few"][0] == found["few"][1]
     assert found["compared"] == found["taped"] == found["trained"] == "ResourceExhaustedError"
+    assert found["larger"] == [None, 2]
     (act,) = healed.kind("intervention")
     assert (act["act"], act["keeps"], act["batch"], act["rows"]) == ("split-batch", "exact", 50, 7)
     (declined,) = healed.kind("declined")

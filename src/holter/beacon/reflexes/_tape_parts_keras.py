@@ -9,6 +9,8 @@ from ._leaves import Unsplittable
 from ._tape_deferred_keras import Deferred
 
 _CLOSE = 1e-3
+_MIXED = 0.25  # with BatchNormalization, whose statistics are those of the part
+_NOISE = 3.0  # times what two runs of the same samples differ by
 
 
 class Form:
@@ -141,8 +143,8 @@ class TapeParts(Gather):
 
     def learn(self, pieces):
         super().learn(pieces)
-        one, _, other, both = self.returned[-4:]
-        self.joins = [_join(self.tf, *same) for same in zip(one, other, both)]  # noqa: B905
+        rough = _MIXED if self.has_norms() else _CLOSE
+        self.joins = [_join(self.tf, *same, rough) for same in zip(*self.returned[-4:])]  # noqa: B905
         self.defers = last not in self.joins
         if not self.defers:
             told = len(self.deferred.tensors())
@@ -174,6 +176,8 @@ def each(tf, values, _shares):
 
 
 def mean(tf, values, shares):
+    if not values[0].dtype.is_floating:
+        return values[-1]  # a number that hangs on no sample
     return tf.add_n([value * tf.cast(share, value.dtype) for value, share in zip(values, shares)])  # noqa: B905
 
 
@@ -186,20 +190,21 @@ def last(_tf, values, _shares):
     return values[-1]
 
 
-def _join(tf, one, other, both):
-    """By what it was for some samples, for others and for both together."""
+def _join(tf, one, again, other, both, rough):
+    """By what it was for some samples, for the same once more, for others, and for both together."""
     if one is None or not hasattr(one, "shape"):
         return last
     if one.shape.rank and one.shape[0] and both.shape[0] == one.shape[0] + other.shape[0]:
         return each
     if one.shape != both.shape or other.shape != both.shape or not (one.dtype.is_floating or one.dtype.is_integer):
         return last
-    first, second, whole = (tf.cast(value, tf.float64) for value in (one, other, both))
-    room = _CLOSE * float(tf.reduce_max(tf.abs(first) + tf.abs(second))) + 1e-12
+    one, again, other, both = (tf.cast(value, tf.float64) for value in (one, again, other, both))
 
-    def is_it(value):
-        return float(tf.reduce_max(tf.abs(value - whole))) <= room
+    def distance(left, right):
+        return float(tf.reduce_max(tf.abs(left - right)))
 
-    if one.dtype.is_floating and is_it((first + second) / 2):
-        return mean
-    return total if is_it(first + second) else last
+    size = float(tf.reduce_max(tf.abs(one) + tf.abs(other)))
+    off, join = min(
+        (distance(both, (one + other) / 2), mean), (distance(both, one + other), total), key=lambda by: by[0]
+    )
+    return join if off <= rough * size + _NOISE * distance(one, again) + 1e-12 else last

@@ -6,6 +6,7 @@ is caught; on a CPU there is none, so that a batch larger than all before is jud
 """
 
 import functools
+import math
 import sys
 import weakref
 from threading import get_ident
@@ -118,24 +119,27 @@ class Calls:
         """On a CPU, before a batch that is larger than all before: will it fit?"""
         if self.rows or not self.split.loop.cpu_only or not sys.platform.startswith("linux"):
             return
-        elements = sum(int(self.tf.size(leaf)) for leaf in self.tf.nest.flatten(x))
+        elements = sum(math.prod(leaf.shape) for leaf in self.tf.nest.flatten(x))
         if elements <= _LARGER * self.most:
             return
         self.most = elements
-        from . import _host_room as room
-
         try:
-            pieces, left = Pieces(self.tf, x), room.left()
-            need = estimate(self.tf, model, pieces.size, elements)
-            if left is None or need < CALM * left or pieces.size < 4:
-                return
-            few = max(2, min(pieces.size // 4, int(pieces.size * 0.15 * left / need)))
-            self.rows, self.words = rows_to_fit(room, _Trial(inner, model, kwargs), pieces, few)
-            self.rows = self.rows or 0
+            self.rows = self._rows_that_fit(inner, model, Pieces(self.tf, x), elements, kwargs)
         except Exception as error:
             if not isinstance(error, Unsplittable):
                 self.split.guest.guard.caught("evaluation", error)
             self.is_left_alone = True
+
+    def _rows_that_fit(self, inner, model, pieces, elements, kwargs):
+        """The samples of a part; 0 where all fit."""
+        from . import _host_room as room
+
+        left, need = room.left(), estimate(self.tf, model, pieces.size, elements)
+        if left is None or need < CALM * left or pieces.size < 4:
+            return 0
+        few = max(2, min(pieces.size // 4, int(pieces.size * 0.15 * left / need)))
+        rows, self.words = rows_to_fit(room, _Trial(inner, model, kwargs), pieces, few)
+        return rows or 0
 
     def _leave_alone(self, why):
         self.is_left_alone, self.rows = True, 0
@@ -163,10 +167,10 @@ class _Trial:
 
 
 def _is_one_batch(tf, args, kwargs):
-    """A call with a batch and nothing else that would have to be cut, as one evaluates."""
+    """A call with a batch and nothing else that would have to be cut, as one evaluates; not one that builds a model."""
     if len(args) != 1 or kwargs.get("training") or any(name != "training" for name in kwargs):
         return False
     return all(
-        tf.is_tensor(leaf) or (hasattr(leaf, "__array__") and getattr(leaf, "ndim", 0))
+        isinstance(leaf, tf.Tensor) or (type(leaf).__module__ == "numpy" and leaf.ndim)
         for leaf in tf.nest.flatten(args[0])
     )

@@ -111,8 +111,10 @@ class Split:
 
     def evaluate(self, module, inner, args, kwargs):
         """The outermost call of a model without gradients: whole while it fits, and otherwise in parts."""
-        care, failed = self.cares.get(id(module)), None
-        if care is None or not evaluation.is_known(care, args, kwargs):
+        care, failed = self.cares.get(id(module)) or self._care(module), None
+        if care is None or care.module() is not module or care.declined is not None:
+            return inner(module, *args, **kwargs)
+        if not evaluation.is_known(care, args, kwargs):
             self.inside = True
             try:
                 return inner(module, *args, **kwargs)
@@ -124,9 +126,6 @@ class Split:
                 self.inside = False
             # The frames of the failed attempt hold its tensors: they go with the traceback.
             failed.__traceback__ = failed.__context__ = None
-            care = care or self._care(module)
-            if care is None or care.module() is not module:
-                raise failed
             care.room.ran_out()
         try:
             return evaluation.in_parts(care, inner, args, kwargs)
