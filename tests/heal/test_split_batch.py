@@ -313,6 +313,24 @@ def test_random_numbers_inside_a_kernel_are_said_to_be_equivalent() -> None:
     assert all(torch.isfinite(gradient).all() for gradient in found)
 
 
+def test_a_slice_of_a_model_is_split_though_it_is_gone_when_its_backward_comes() -> None:
+    """`model[:1](x)` makes a model for the length of the call."""
+    torch.manual_seed(0)
+    model, batch, guest = nn.Sequential(Tight(mlp().eval()), nn.ReLU()), rows(), Guest()
+    inner = model[0].model
+    classify(inner, batch).backward()
+    wanted = inner[0].weight.grad.clone()
+    inner.zero_grad()
+    Split(guest, torch, lambda: False).watch([model])
+    loss = F.cross_entropy(model[:1](batch[0]), batch[1])
+    gc.collect()
+    loss.backward()
+
+    torch.testing.assert_close(inner[0].weight.grad, wanted, rtol=1e-4, atol=1e-6)
+    assert [told["model"] for told in guest.told("intervention")] == ["Sequential"]
+    assert guest.told("declined") == []
+
+
 def test_inputs_that_need_gradients_get_them() -> None:
     """Another model may lie before this one."""
     torch.manual_seed(0)

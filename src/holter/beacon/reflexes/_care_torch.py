@@ -28,7 +28,7 @@ class Care:
 
     def __init__(self, split, module):
         self.split, self.torch = split, split.torch
-        self.module = weakref.ref(module)
+        self.module, self.name = weakref.ref(module), type(module).__name__
         self.is_tensor = split.is_tensor
         self.weights = StandIns(self.torch, module)
         first = next(module.parameters(), None)
@@ -320,7 +320,7 @@ class Care:
         # What is drawn inside a kernel differs each time: once more with nothing drawn.
         drew, self.exact_draws = self.draws, False
         try:
-            return self._compare(call, draws, list(self.module().modules()))
+            return self._compare(call, draws, list(call.module.modules()))
         finally:
             self.draws = drew
 
@@ -353,7 +353,7 @@ class Care:
             leaves.append(leaf if axis is None else leaf.detach().index_select(axis, index))
         args, kwargs = call.build(iter(leaves))
         with self.inside(), mode:
-            out = call.inner(self.module(), *args, **kwargs)
+            out = call.inner(call.module, *args, **kwargs)
         mode.done()
         flat = []
         take_out(out, self.is_tensor, flat)

@@ -72,10 +72,10 @@ def _part(call, begin, end):
     try:
         with care.inside():
             if call.draws is None:
-                out = call.inner(care.module(), *args, **kwargs)
+                out = call.inner(call.module, *args, **kwargs)
             else:
                 with call.draws.part(begin, end) as mode:
-                    out = call.inner(care.module(), *args, **kwargs)
+                    out = call.inner(call.module, *args, **kwargs)
                 mode.done()
     except Exception as error:
         if not is_oom(error):

@@ -22,6 +22,7 @@ class Call:
 
     def __init__(self, care, inner, args, kwargs, axis):
         self.care, self.inner, self.torch = care, inner, care.torch
+        self.module = care.module()  # held: a slice of a model is gone by the time of its backward
         self.leaves = []
         self.build = take_out((args, kwargs), care.is_tensor, self.leaves)
         self.size = batch_of(self.leaves, axis)
@@ -65,10 +66,10 @@ class Call:
         share = (end - begin) / self.size if self.size else 1.0
         with self.care.at_work(share), self.torch.enable_grad():
             if draws is None:
-                out = self.inner(self.care.module(), *args, **kwargs)
+                out = self.inner(self.module, *args, **kwargs)
             else:
                 with draws.part(begin, end) as mode:
-                    out = self.inner(self.care.module(), *args, **kwargs)
+                    out = self.inner(self.module, *args, **kwargs)
                 mode.done()
         flat = []
         self.rebuild = take_out(out, self.care.is_tensor, flat)
@@ -293,7 +294,7 @@ class Call:
             put_back(self.torch, self.device, self.starts[0])
             args, kwargs = self.build(iter(self.leaves))
             with self.care.inside(), self.autocast():
-                out = self.inner(self.care.module(), *args, **kwargs)
+                out = self.inner(self.module, *args, **kwargs)
         finally:
             put_back(self.torch, self.device, after)
         flat = []

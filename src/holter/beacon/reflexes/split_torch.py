@@ -181,7 +181,7 @@ class Split:
     def tell_split(self, care, size, rows, words="the batch of %d did not fit: it is"):
         """Say what was done: once for each model and number of parts."""
         parts = -(-size // rows)
-        name = type(care.module()).__name__
+        name = care.name
         key = name, parts, words
         if parts < 2 or key in self.told:
             return
@@ -193,5 +193,5 @@ class Split:
         )  # fmt: skip
 
     def tell_declined(self, care, why):
-        name = type(care.module()).__name__
+        name = care.name
         self.guest.say("declined", act="split-batch", step=self.guest.beat.steps + 1, model=name, because=why)
