@@ -14,8 +14,7 @@ $(STAMP): pyproject.toml hatch_build.py
 	touch $(STAMP)
 
 test: $(STAMP) lint types
-# In the order of their names: by their number of tests, files with few and long ones would be left for the end.
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests bench docs hatch_build.py
