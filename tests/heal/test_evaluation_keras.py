@@ -56,6 +56,8 @@ def told(model, given=x, **options):
 
 
 tight, centred, roomy = net("a", Tight()), net("b", Centred(), Tight()), net("c")
+fixed = keras.Sequential([keras.Input(batch_shape=(50, 10)), Tight(), keras.layers.Reshape((2, 5))], name="d")
+fixed.add(keras.layers.LSTM(3, stateful=True))
 for model in (tight, centred, roomy):
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(model([x[:4], x[:4]], training=True)["out"])
@@ -67,6 +69,10 @@ found["few"] = told(tight, x[:3]), told(roomy, x[:3])
 found["compared"] = told(centred)
 with tf.GradientTape():
     found["taped"] = told(tight)
+try:
+    fixed(x)
+except tf.errors.ResourceExhaustedError:
+    found["fixed"] = "ResourceExhaustedError"
 found["trained"] = told(tight, training=True)
 ends = [keras.Input((10,)), keras.Input((10,))]  # a call that makes a larger model, no evaluation
 found["larger"] = keras.Model(ends, keras.layers.Dense(2)(tight(ends)["out"])).output_shape
@@ -90,12 +96,15 @@ def test_an_evaluation_is_run_in_parts_and_nothing_else_is(tmp_path: Path) -> No
         for one, other in zip(parts, found["whole"], strict=True):
             assert one == pytest.approx(other, rel=1e-5, abs=1e-6)
     assert found["few"][0] == found["few"][1]
-    assert found["compared"] == found["taped"] == found["trained"] == "ResourceExhaustedError"
+    for kind in ("compared", "taped", "trained", "fixed"):
+        assert found[kind] == "ResourceExhaustedError", kind
     assert found["larger"] == [None, 2]
     (act,) = healed.kind("intervention")
     assert (act["act"], act["keeps"], act["batch"], act["rows"]) == ("split-batch", "exact", 50, 7)
-    (declined,) = healed.kind("declined")
-    assert declined["because"] == "an evaluation: the samples of a batch depend on each other"
+    assert [declined["because"] for declined in healed.kind("declined")] == [
+        "an evaluation: the samples of a batch depend on each other",
+        "an evaluation: a stateful layer keeps a state for each sample of the batch",
+    ]
 
 
 def test_without_heal_the_error_is_the_users(tmp_path: Path) -> None:

@@ -74,8 +74,9 @@ class Calls:
             failed.__traceback__ = failed.__context__ = None
         try:
             return self._in_parts(inner, model, x, kwargs, failed)
-        except Unsplittable as error:
-            self._leave_alone(str(error))
+        except Exception as error:
+            known = isinstance(error, Unsplittable)
+            self._leave_alone(str(error) if known else "a part failed (%s)" % type(error).__name__)
         if failed is not None:
             raise failed
         return inner(model, x, **kwargs)
@@ -112,6 +113,8 @@ class Calls:
         def call(some, **_):
             return inner(model, some, **kwargs)
 
+        if any(getattr(layer, "stateful", False) for layer in model._flatten_layers()):
+            raise Unsplittable("a stateful layer keeps a state for each sample of the batch")
         if not self.told and mixes_samples(self.tf, call, x):
             raise Unsplittable("the samples of a batch depend on each other")
 
