@@ -71,12 +71,7 @@ def _part(call, begin, end):
     args, kwargs = call.some(begin, end)
     try:
         with care.inside():
-            if call.draws is None:
-                out = call.inner(call.module, *args, **kwargs)
-            else:
-                with call.draws.part(begin, end) as mode:
-                    out = call.inner(call.module, *args, **kwargs)
-                mode.done()
+            out = call.called(args, kwargs, begin, end, call.draws)
     except Exception as error:
         if not is_oom(error):
             raise Unsplittable("a part failed (%s)" % type(error).__name__) from error

@@ -57,6 +57,15 @@ class Call:
     def _rows(self, begin, end):
         return [rows_of(leaf, axis, begin, end) for leaf, axis in zip(self.leaves, self.axes)]  # noqa: B905
 
+    def called(self, args, kwargs, begin, end, draws):
+        """The model's own call, with the random numbers that these samples draw in the whole batch."""
+        if draws is None:
+            return self.inner(self.module, *args, **kwargs)
+        with draws.part(begin, end) as mode:
+            out = self.inner(self.module, *args, **kwargs)
+        mode.done()
+        return out
+
     def run(self, begin, end, draws=None):
         """Call the model with some samples; gives its inputs that need gradients, and the tensors it gave."""
         leaves = self._rows(begin, end)
@@ -65,12 +74,7 @@ class Call:
         args, kwargs = self.build(iter(leaves))
         share = (end - begin) / self.size if self.size else 1.0
         with self.care.at_work(share), self.torch.enable_grad():
-            if draws is None:
-                out = self.inner(self.module, *args, **kwargs)
-            else:
-                with draws.part(begin, end) as mode:
-                    out = self.inner(self.module, *args, **kwargs)
-                mode.done()
+            out = self.called(args, kwargs, begin, end, draws)
         flat = []
         self.rebuild = take_out(out, self.care.is_tensor, flat)
         self.graded = [output.requires_grad for output in flat]

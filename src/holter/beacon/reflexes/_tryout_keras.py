@@ -8,7 +8,7 @@ import sys
 
 from ._parts_keras import Parts
 
-CALM = 0.4  # of the room: an estimate below this needs no try
+_CALM = 0.4  # of the room: an estimate below this needs no try
 _SPARE = 0.9
 _MARGIN = 1.25  # seen: a whole batch took up to 1.3 times what its parts told
 _TARGET = 0.7  # of the room, for a part
@@ -23,7 +23,7 @@ class TryOut:
 
     def __init__(self, care):
         self.care, self.tf = care, care.tf
-        self.most, self.shape = 0, None
+        self.growth, self.shape = Growth(), None
         self.off = not sys.platform.startswith("linux")
         self.calm = True  # the largest so far needs no more than a part of the room
         self.words = ""
@@ -39,30 +39,31 @@ class TryOut:
     def rows_for(self, pieces):
         """How many samples a part of this batch may have; 0 where it fits as it is."""
         elements = sum(leaf.shape.num_elements() or 0 for leaf in pieces.leaves if hasattr(leaf, "shape"))
-        if elements <= _LARGER * self.most:
+        if not self.growth.exceeds(elements):
             return 0
-        self.most = elements
         if any(device.device_type != "CPU" for device in self.tf.config.list_logical_devices()):
             self.off = True  # there it is caught
             return 0
-        from . import _host_room as room
-
-        left = room.left()
         need = estimate(self.tf, self.care.model, pieces.size, elements)
-        self.calm = left is None or need < CALM * left
-        if self.calm or pieces.size < 4:
-            return 0
-        few = max(2, min(pieces.size // 4, int(pieces.size * 0.15 * left / need)))
-        return self._measured(room, pieces, few)
-
-    def _measured(self, room, pieces, few):
-        parts = Parts(self.care, pieces)
-        rows, self.words = rows_to_fit(room, parts, pieces, few)
+        self.calm, rows, self.words, parts = foretell(pieces, need, lambda: Parts(self.care, pieces))
         if rows is None:
             self.off = True
         elif rows:
             self.care.parts = parts
         return rows or 0
+
+
+class Growth:
+    """Of batches of one kind: only one that is larger than all before has to be looked at."""
+
+    def __init__(self):
+        self.most = 0
+
+    def exceeds(self, elements):
+        if elements <= _LARGER * self.most:
+            return False
+        self.most = elements
+        return True
 
 
 def estimate(tf, model, samples, elements):
@@ -73,7 +74,7 @@ def estimate(tf, model, samples, elements):
         try:
             shapes = [output.shape for output in tf.nest.flatten(layer.output)]
         except (AttributeError, ValueError):
-            return _FLOAT * (_INPUTS * elements + 2 * weights)
+            return unseen(elements) + _FLOAT * 2 * weights
         for shape in shapes:
             size = 1
             for n in shape[1:]:
@@ -82,8 +83,28 @@ def estimate(tf, model, samples, elements):
     return _FLOAT * (_HELD_TWICE * each * samples + 2 * weights)
 
 
-def rows_to_fit(room, parts, pieces, few):
-    """How many samples a part may have, with the reason; 0 where all fit, None where the kernel tells nothing."""
+def unseen(elements):
+    """The same of what can't be looked into, by the batch's own size."""
+    return _FLOAT * _INPUTS * elements
+
+
+def foretell(pieces, need, make_parts):
+    """Whether a batch is small beside the room, by what it might need; otherwise how many samples a part may have, why,
+    and the parts that this was tried with. 0 samples: all fit; None: the kernel tells nothing."""
+    from . import _host_room as room
+
+    left = room.left()
+    if left is None or need < _CALM * left:
+        return True, 0, "", None
+    if pieces.size < 4:
+        return False, 0, "", None
+    few = max(2, min(pieces.size // 4, int(pieces.size * 0.15 * left / need)))
+    parts = make_parts()
+    rows, words = _rows_to_fit(room, parts, pieces, few)
+    return False, rows, words, parts
+
+
+def _rows_to_fit(room, parts, pieces, few):
     cuts = [pieces.cut(0, rows) for rows in (few // 2, few)]
     before = parts.ready(cuts)  # so that tracing is not counted
     pool = Pool(pieces.tf)

@@ -13,9 +13,7 @@ from threading import get_ident
 
 from ._leaves import Unsplittable
 from ._pieces_keras import Pieces, join, mixes_samples
-from ._tryout_keras import CALM, estimate, rows_to_fit
-
-_LARGER = 1.1
+from ._tryout_keras import Growth, estimate, foretell
 
 
 class Evaluation:
@@ -56,7 +54,7 @@ class Calls:
         self.split, self.tf, self.model = split, split.tf, weakref.ref(model)
         self.name = type(model).__name__
         self.rows = self.told = 0
-        self.most = 0  # elements
+        self.growth = Growth()
         self.words = ""
         self.is_left_alone = False
 
@@ -113,36 +111,28 @@ class Calls:
         def call(some, **_):
             return inner(model, some, **kwargs)
 
-        if any(getattr(layer, "stateful", False) for layer in model._flatten_layers()):
-            raise Unsplittable("a stateful layer keeps a state for each sample of the batch")
+        states = self.split.states_of(model)
+        if states:
+            raise Unsplittable(states)
         if not self.told and mixes_samples(self.tf, call, x):
             raise Unsplittable("the samples of a batch depend on each other")
 
     def _look_ahead(self, inner, model, x, kwargs):
         """On a CPU, before a batch that is larger than all before: will it fit?"""
-        if self.rows or not self.split.loop.cpu_only or not sys.platform.startswith("linux"):
+        if self.rows or not self.split.dies_without_a_word():
             return
         elements = sum(math.prod(leaf.shape) for leaf in self.tf.nest.flatten(x))
-        if elements <= _LARGER * self.most:
+        if not self.growth.exceeds(elements):
             return
-        self.most = elements
         try:
-            self.rows = self._rows_that_fit(inner, model, Pieces(self.tf, x), elements, kwargs)
+            pieces = Pieces(self.tf, x)
+            need = estimate(self.tf, model, pieces.size, elements)
+            _calm, rows, self.words, _ = foretell(pieces, need, lambda: _Trial(inner, model, kwargs))
+            self.rows = rows or 0
         except Exception as error:
             if not isinstance(error, Unsplittable):
                 self.split.guest.guard.caught("evaluation", error)
             self.is_left_alone = True
-
-    def _rows_that_fit(self, inner, model, pieces, elements, kwargs):
-        """The samples of a part; 0 where all fit."""
-        from . import _host_room as room
-
-        left, need = room.left(), estimate(self.tf, model, pieces.size, elements)
-        if left is None or need < CALM * left or pieces.size < 4:
-            return 0
-        few = max(2, min(pieces.size // 4, int(pieces.size * 0.15 * left / need)))
-        rows, self.words = rows_to_fit(room, _Trial(inner, model, kwargs), pieces, few)
-        return rows or 0
 
     def _leave_alone(self, why):
         self.is_left_alone, self.rows = True, 0

@@ -9,6 +9,7 @@ step on, for a run that is started again since nothing could be caught.
 
 import functools
 import os
+import sys
 
 from ..adapters import _patch
 from ._care_keras import Care
@@ -66,9 +67,17 @@ class Split:
             return "%s was given a train_step of its own" % type(model).__name__
         if model.distribute_strategy.num_replicas_in_sync > 1:
             return "the batch is spread over several devices"
+        return self.states_of(model)
+
+    def states_of(self, model):
+        """Why a model's samples have to keep their places in the batch; None where they need not."""
         if any(getattr(layer, "stateful", False) for layer in model._flatten_layers()):
             return "a stateful layer keeps a state for each sample of the batch"
         return None
+
+    def dies_without_a_word(self):
+        """Whether what does not fit raises no error that could be caught."""
+        return sys.platform.startswith("linux") and self.loop.cpu_only
 
     def is_oom(self, error):
         """Tell whether an error of TensorFlow's says that there was no memory left."""

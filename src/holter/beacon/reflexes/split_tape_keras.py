@@ -7,7 +7,6 @@ BatchNormalization or random numbers. What can't be split is declined with the r
 """
 
 import functools
-import sys
 import weakref
 from contextlib import contextmanager
 from threading import get_ident
@@ -15,10 +14,9 @@ from threading import get_ident
 from ._leaves import Unsplittable
 from ._step_keras import put_back, untold
 from ._tape_parts_keras import Arguments, TapeParts
-from ._tryout_keras import CALM, rows_to_fit
+from ._tryout_keras import Growth, foretell, unseen
 
 _PROVEN = 5  # calls after which one of this size is not expected to fail
-_LARGER = 1.1
 _NOT_LOOKED_INTO = {"While", "StatelessWhile", "PartitionedCall", "StatefulPartitionedCall"}
 _TAKES_NOTHING = {
     "Placeholder", "ReadVariableOp", "Const", "Identity", "IdentityN", "Reshape", "Shape", "Squeeze", "ExpandDims",
@@ -26,7 +24,6 @@ _TAKES_NOTHING = {
 }  # fmt: skip
 _HEARD = {"PrintV2", "PyFunc", "PyFuncStateless", "EagerPyFunc"}
 _SHAPES = 10_000
-_INPUTS = 30  # times the batch's own size, for what is not looked into
 
 
 class TapeSplit:
@@ -79,7 +76,7 @@ class Step:
         self.rows = self.told = 0
         self.words = "would not fit"
         self.shapes, self.met = None, set()  # of the last call, and of all
-        self.most = self.went = 0
+        self.growth, self.went = Growth(), 0
         self.changing, self.parts = [], None
         self.jit = getattr(function, "_jit_compile", None)
 
@@ -183,22 +180,12 @@ class Step:
         if self.asked and not self.rows:
             self.rows = -(-pieces.size // self.asked)
         elements = sum(int(self.tf.size(tensor)) for tensor in pieces.tensors)
-        if self.rows or elements <= _LARGER * self.most or not self._is_killed_without_a_word():
+        if self.rows or not self.split.dies_without_a_word() or not self.growth.exceeds(elements) or _is_heard(graph):
             return
-        self.most = elements
-        from . import _host_room as room
-
-        left, need = room.left(), _bytes_of(graph, pieces.size, elements)
-        if left is None or need < CALM * left or pieces.size < 4 or _is_heard(graph):
-            return
-        parts = TapeParts(self, pieces)
-        few = max(2, min(pieces.size // 4, int(pieces.size * 0.15 * left / need)))
-        rows, words = rows_to_fit(room, parts, pieces, few)
+        need = _bytes_of(graph, pieces.size, elements)
+        _calm, rows, words, parts = foretell(pieces, need, lambda: TapeParts(self, pieces))
         if rows:
             self.rows, self.words, self.parts = rows, words, parts
-
-    def _is_killed_without_a_word(self):
-        return sys.platform.startswith("linux") and self.whole.loop.cpu_only
 
     # --- for its parts ------------------------------------------------------------------------------------
 
@@ -238,7 +225,7 @@ def _bytes_of(graph, size, elements):
     total = 0
     for operation in graph.get_operations():
         if operation.type in _NOT_LOOKED_INTO:
-            total += 4 * _INPUTS * elements
+            total += unseen(elements)
         elif operation.type not in _TAKES_NOTHING:
             for output in operation.outputs:
                 total += _size_of(output, size)
