@@ -11,13 +11,15 @@ import pytest
 
 from tests.beacon.guest_run import Run, run
 from tests.heal.conftest import Three
+from tests.heal.tight_keras import tight
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("keras")
 
 pytestmark = pytest.mark.tensorflow
 
-CALLS = """
+CALLS = (
+    """
 import json
 import keras
 import numpy as np
@@ -25,15 +27,9 @@ import tensorflow as tf
 
 keras.utils.set_random_seed(1)
 x = np.random.default_rng(0).normal(size=(50, 10)).astype("float32")
-
-
-class Tight(keras.layers.Layer):
-    def call(self, x):
-        # what is above nine samples asks for more memory than any machine has
-        more = tf.maximum(tf.shape(x, out_type=tf.int64)[0] - 9, 0)
-        return x + tf.reduce_sum(tf.tile(tf.stop_gradient(x[:1]), [more * 2**40, 1]))
-
-
+"""
+    + tight(9)
+    + """
 class Centred(keras.layers.Layer):
     def call(self, x):
         return x - tf.reduce_mean(x, 0, keepdims=True)
@@ -78,6 +74,7 @@ ends = [keras.Input((10,)), keras.Input((10,))]  # a call that makes a larger mo
 found["larger"] = keras.Model(ends, keras.layers.Dense(2)(tight(ends)["out"])).output_shape
 print(json.dumps(found))
 """
+)
 
 
 def said(done: Run) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 from tests.beacon.guest_run import Run, run
 from tests.endings.conftest import memory_cgroup  # noqa: F401 - a fixture
 from tests.endings.ward import Case
+from tests.heal.tight_keras import tight
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("keras")
@@ -178,14 +179,8 @@ def test_batches_of_one_kind_are_drawn_within_the_step_again_and_nothing_differs
 
 TIGHT = (
     BEGIN
+    + tight(5)
     + """
-class Tight(layers.Layer):
-    def call(self, x):
-        # what is above five samples asks for more memory than any machine has
-        more = tf.maximum(tf.shape(x, out_type=tf.int64)[0] - 5, 0)
-        return x + tf.reduce_sum(tf.tile(tf.stop_gradient(x[:1]), [more * 2**40, 1]))
-
-
 model = dense(Tight())
 model.compile("adam", crossentropy, metrics=["accuracy"])
 fit("weights", model, x, y, sample_weight=w)

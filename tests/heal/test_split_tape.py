@@ -11,13 +11,15 @@ import pytest
 
 from tests.beacon.guest_run import Run, run
 from tests.heal.conftest import Three
+from tests.heal.tight_keras import tight
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("keras")
 
 pytestmark = pytest.mark.tensorflow
 
-LOOP = """
+LOOP = (
+    """
 import json, os
 import keras
 import numpy as np
@@ -27,15 +29,9 @@ rng = np.random.default_rng(0)
 x = rng.normal(size=(330, 10)).astype("float32")
 y = (x @ np.arange(10, dtype="float32"))[:, None]
 numbers = rng.integers(0, 50, (330, 3))
-
-
-class Tight(keras.layers.Layer):
-    def call(self, x):
-        # what is above nine samples asks for more memory than any machine has
-        more = tf.maximum(tf.shape(x, out_type=tf.int64)[0] - 9, 0)
-        return x + tf.reduce_sum(tf.tile(tf.stop_gradient(x[:1]), [more * 2**40, 1]))
-
-
+"""
+    + tight(9)
+    + """
 BETWEEN = {"batch norm": keras.layers.BatchNormalization, "dropout": lambda: keras.layers.Dropout(0.3), "tight": Tight}
 
 
@@ -112,6 +108,7 @@ def train(what):
 
 print(json.dumps({what: train(what) for what in os.environ["WHAT"].split(", ")}))
 """
+)
 EXACT = ["mean", "sum", "clipped", "clipped each", "rows", "compiled", "method", "numpy"]
 EQUIVALENT = {
     "batch norm": "BatchNormalization takes its statistics from each part",
