@@ -23,6 +23,7 @@ import torch
 from heal_models import KINDS
 from torch.nn import functional as F  # noqa: N812
 
+from holter.beacon.guard import Guard
 from holter.beacon.reflexes.loss_torch import LossSplit
 from holter.beacon.reflexes.split_torch import Split
 
@@ -36,6 +37,7 @@ class Guest:
     def __init__(self) -> None:
         self.said: list[tuple[str, dict[str, Any]]] = []
         self.beat = type("Beat", (), {"steps": 0})
+        self.guard, self.heal = Guard(self.say), "safe"
 
     def say(self, kind: str, **fields: Any) -> None:
         self.said.append((kind, fields))
@@ -140,7 +142,7 @@ def main() -> None:
             try:
                 training = Training(kind)
                 split = Split(guest, torch, lambda: False)
-                LossSplit(split).patch()
+                split.when_near.append(LossSplit(split).patch)
                 split.watch([training.model])
                 found, took = training.times(steps=26)
                 ours = statistics.median(took[-8:])

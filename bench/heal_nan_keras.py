@@ -7,6 +7,7 @@ KIND is small, wide or conv. Prints one line of JSON.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import statistics
@@ -40,12 +41,12 @@ def main() -> None:
     model.compile(optimizer="adam", loss="mse")
     data = tf.data.Dataset.from_tensors((tf.random.normal((32, *shape)), tf.random.normal((32, 1)))).repeat()
     model.fit(data, steps_per_epoch=40, epochs=1, verbose=0)
-    ours = model.train_function
-    assert hasattr(ours, "inner"), "the reflex is not armed"
+    healer = next((one for one in gc.get_objects() if type(one).__name__ == "Healer"), None)
+    assert healer is not None, "the reflex is not armed"
     times: dict[int, list[float]] = {0: [], 1: []}
     for number in range(-4, blocks):
         way = number % 2
-        ours.why_not = None if way else "not now"  # Keras' own function, which is called by ours
+        healer.loop.healer = healer if way else None
         begun = time.perf_counter()
         model.fit(data, steps_per_epoch=block, epochs=1, verbose=0)
         if number >= 0:

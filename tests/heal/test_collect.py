@@ -114,6 +114,33 @@ def test_without_pressure_nothing_is_collected(tmp_path: Path) -> None:
     assert done.kind("intervention") == []
 
 
+class Copy:
+    """A copy of ours."""
+
+    held = True
+
+    def release(self) -> None:
+        self.held = False
+
+
+def test_near_the_limit_no_copy_of_ours_is_held_or_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 400 of 1,000 MB left there is room for one; with 200 left what there is belongs to the training."""
+    from holter.beacon.reflexes import _host_free as free
+    from holter.beacon.reflexes.collect import Collect
+    from tests.heal.test_split_batch import Guest
+
+    collect, copy = Collect(Guest()), Copy()
+    free.copies.add(copy)
+    seen = []
+    for left in (400_000_000, 200_000_000):
+        monkeypatch.setattr(free._host_room, "left", lambda left=left: left)
+        monkeypatch.setattr(free, "held", lambda left=left: 1_000_000_000 - left)
+        collect.look()
+        seen.append((copy.held, free.allowance()))
+
+    assert seen == [(True, 40_000_000), (False, 0)]
+
+
 def test_a_gradient_is_found_as_long_as_its_graph_lives(tmp_path: Path) -> None:
     """Also one that is asked for only after the registry has let go; with the graph its entry is gone."""
     pytest.importorskip("tensorflow")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.beacon.guest_run import Run, run
-from tests.heal.conftest import Three
 from tests.heal.tight_keras import tight
 
 pytest.importorskip("tensorflow")
@@ -106,31 +104,3 @@ def test_an_evaluation_is_run_in_parts_and_nothing_else_is(tmp_path: Path) -> No
 
 def test_without_heal_the_error_is_the_users(tmp_path: Path) -> None:
     assert said(run(tmp_path, CALLS))["parts"] == ["ResourceExhaustedError"] * 2
-
-
-LARGE = """
-    import keras
-    import tensorflow as tf
-
-    keras.utils.set_random_seed(0)
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    inputs = keras.Input((256,))
-    wide = keras.layers.Dense(4096, activation="tanh")(inputs)
-    out = keras.layers.Dense(2)(keras.layers.Concatenate()([wide, keras.layers.Activation("sigmoid")(wide)]))
-    model, optimizer = keras.Model(inputs, out), keras.optimizers.SGD(0.01)
-    x = tf.random.stateless_normal((20000, 256), (1, 2))
-    for number in range(4):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(model(x[:32], training=True) ** 2)
-        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
-    print("%.5f %.5f" % (float(loss), float(tf.reduce_mean(model(x, training=False) ** 2))))
-    """
-
-
-def test_an_evaluation_that_the_kernel_would_kill_for_is_run_in_parts(three_ways: Callable[[str, int], Three]) -> None:
-    dies, _free, healed = three_ways(LARGE, 800 << 20)
-
-    assert dies.code in (137, -9, 139, 134)  # TensorFlow may crash where the kernel refuses it memory
-    (act,) = healed.verdict()["interventions"]
-    assert (act["act"], act["keeps"], act["step"]) == ("split-batch", "exact", 5)
-    assert act["text"].startswith("the batch of 20000 would take ")

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 
@@ -15,6 +15,7 @@ from holter.finding import Ending, EndingKind, Finding, Grade, Verdict
 from holter.recorder.state_room import VARIABLES
 from holter.remedies import restart
 from holter.remedies.ledger import Ledger, Position
+from holter.remedies.memory_ending import said_in
 from holter.remedies.policy import Feeds, rule_on
 from holter.remedies.remedy import Remedy
 
@@ -33,7 +34,7 @@ def ended(kind: EndingKind, cause: str = "", grade: Grade = "supported", signal:
 @pytest.mark.parametrize(
     ("verdict", "name"),
     [
-        (ended("killed", "external.signal", "hypothesis", "SIGKILL"), "afresh"),
+        (ended("killed", "leak.graph-retained", signal="SIGKILL"), "afresh"),
         (ended("oom-killed", "leak.graph-retained"), "afresh"),
         (ended("exception", "leak.tensors-kept"), "afresh"),
         (ended("oom-killed", "leak.worker-copy"), "no-workers"),
@@ -48,7 +49,7 @@ def ended(kind: EndingKind, cause: str = "", grade: Grade = "supported", signal:
 )
 def test_a_cause_asks_for_its_change(verdict: Verdict, name: str) -> None:
     """With a state to go on from."""
-    ruling = rule_on(verdict, Ledger(), resumes=True)
+    ruling = rule_on(verdict, Ledger(), resumes=True, said_so=True)
 
     assert ruling.remedy is not None
     assert ruling.remedy.name == name
@@ -60,9 +61,13 @@ NEVER = [
     ended("interrupted"),
     ended("running", "leak.tensors-kept"),
     ended("exception", "user-error"),
+    ended("stopped-early", "leak.tensors-kept"),
     ended("exception", "nan.math"),
     ended("exception", "oversize.batch", "hypothesis"),
     ended("killed", "external.signal", "established", "SIGKILL"),
+    ended("killed", "external.signal", "hypothesis", "SIGKILL"),
+    ended("killed", "leak.tensors-kept", "hypothesis", "SIGKILL"),
+    ended("killed", "leak.tensors-kept", "supported", "SIGTERM"),
     ended("killed", "external.signal", "supported", "SIGTERM"),
     ended("killed", "external.time-limit", "established", "SIGXCPU"),
 ]
@@ -71,9 +76,59 @@ NEVER = [
 @pytest.mark.parametrize("verdict", NEVER, ids=lambda v: f"{v.ending.kind}-{v.ending.signal or v.findings[:1]}")
 def test_some_endings_are_nobody_elses_business(verdict: Verdict) -> None:
     """Neither a restart nor a word about one."""
-    ruling = rule_on(verdict, Ledger(), resumes=True)
+    ruling = rule_on(verdict, Ledger(), resumes=True, said_so=True)
 
     assert (ruling.remedy, ruling.declined) == (None, "")
+
+
+@pytest.mark.parametrize("cause", ["leak.tensors-kept", "oversize.batch", "fragmentation.device-blocks"])
+def test_a_finding_of_memory_alone_starts_nothing_again(cause: str) -> None:
+    """The run ended by an exit or an error of its own, whatever was found in it."""
+    ruling = rule_on(ended("exception", cause, "established"), Ledger(), resumes=True)
+
+    assert (ruling.remedy, ruling.declined) == (None, "")
+
+
+def test_a_crash_is_not_repeated_because_memory_grew() -> None:
+    """Only a full /dev/shm ends a process with a signal of its own."""
+    ruling = rule_on(ended("crashed", "leak.tensors-kept", signal="SIGSEGV"), Ledger(), resumes=True)
+
+    assert ruling.remedy is None
+    assert "no change is known" in ruling.declined
+
+
+class Words(list[dict[str, Any]]):
+    """The events of a record."""
+
+    def events_of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self if event["k"] == kind]
+
+
+OOM = {"k": "exception", "m": 5.0, "pid": 7, "main": True, "type": "RuntimeError", "message": "CUDA out of memory."}
+COMMAND = {"k": "process", "m": 0.0, "pid": 7, "python": True}
+END = {"k": "end", "m": 6.0, "exit_code": 1}
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([COMMAND, OOM, END], True),
+        ([COMMAND, {**OOM, "type": "_ArrayMemoryError", "message": "Unable to allocate 4 TiB"}, END], True),
+        ([COMMAND, {**OOM, "type": "KeyError", "message": "'loss'"}, END], False),
+        ([COMMAND, {**OOM, "main": None}, {"k": "exit-called", "m": 5.5, "status": "1"}, END], False),
+        ([COMMAND, OOM, {"k": "exit-called", "m": 5.5, "pid": 8, "status": "1"}, END], False),
+        ([COMMAND, {**OOM, "pid": 8}, END], False),
+        ([{**COMMAND, "python": False}, {**OOM, "pid": 8}, END], True),
+        ([{**COMMAND, "python": False}, {**OOM, "pid": 8}, {**END, "m": 90.0}], False),
+        ([COMMAND, END], False),
+    ],
+    ids=["device", "numpy", "own", "caught", "exit", "child", "shell", "long ago", "nothing"],
+)
+def test_only_the_last_words_of_the_command_itself_say_that_memory_ran_out(
+    events: list[dict[str, Any]], said: bool
+) -> None:
+    """Not an error that was caught, nor a child's, nor one that an exit of the script's own came after."""
+    assert said_in(cast(Any, Words(events))) is said
 
 
 @pytest.mark.parametrize("kind", get_args(EndingKind))
@@ -108,6 +163,17 @@ def test_a_change_that_nothing_heeds_is_not_made() -> None:
     assert "torch alone" in rule_on(worker, Ledger(), resumes=True).declined
 
 
+def test_a_kill_for_want_of_memory_goes_on_from_its_state_where_nothing_heeds_the_change() -> None:
+    """A loop without a framework: a new process has room again, and without a state there is nothing to gain."""
+    plain = ended("oom-killed", "oversize.spike", "hypothesis")
+    plain.run["frameworks"] = {}
+    ruling = rule_on(plain, Ledger(), resumes=True)
+
+    assert ruling.remedy is not None
+    assert ruling.remedy.name == "afresh"
+    assert "torch alone" in rule_on(plain, Ledger(), resumes=False).declined
+
+
 def refused(*declined: str) -> Verdict:
     """A PyTorch run that ended with an error for want of memory, with what its reflexes have declined."""
     found = ended("exception", "oversize.batch")
@@ -121,13 +187,28 @@ def test_an_error_that_went_through_the_split_in_place_is_met_at_the_loader() ->
     ledger = Ledger()
     parts = []
     for _ in range(3):
-        ruling = rule_on(refused(), ledger, resumes=False)
+        ruling = rule_on(refused(), ledger, resumes=False, said_so=True)
         assert ruling.remedy is not None
         ledger.changes.append(ruling.remedy)
         parts.append(ruling.remedy.environ["HOLTER_LOADER"])
 
     assert parts == ["2", "8", "32"]
-    assert "was tried" in rule_on(refused(), ledger, resumes=False).declined
+    assert "was tried" in rule_on(refused(), ledger, resumes=False, said_so=True).declined
+
+
+def test_a_run_that_was_split_and_is_killed_all_the_same_is_met_at_the_loader() -> None:
+    """What is split in place goes as small as it takes: it was not the model. Without a loader it is split further."""
+    killed = ended("oom-killed", "oversize.batch")
+    killed.run["frameworks"] = {"torch": "2"}
+    ledger = Ledger()
+    names = []
+    for feeds in (Feeds(), Feeds(), Feeds(loader=False)):
+        ruling = rule_on(killed, ledger, resumes=False, feeds=feeds)
+        assert ruling.remedy is not None
+        ledger.changes.append(ruling.remedy)
+        names.append((ruling.remedy.name, *ruling.remedy.environ.values()))
+
+    assert names == [("split", "2"), ("split-loader", "2"), ("split", "4")]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +223,7 @@ def test_an_error_that_went_through_the_split_in_place_is_met_at_the_loader() ->
 )
 def test_where_the_loader_can_not_help_nothing_is_started_again(verdict: Verdict, feeds: Feeds, because: str) -> None:
     """Nor where the script would write over what it has written."""
-    ruling = rule_on(verdict, Ledger(), resumes=False, feeds=feeds)
+    ruling = rule_on(verdict, Ledger(), resumes=False, said_so=True, feeds=feeds)
 
     assert ruling.remedy is None
     assert because in ruling.declined
@@ -184,6 +265,15 @@ def test_the_ledger_counts_restarts_that_came_no_further() -> None:
 
     assert counts == [0, 1, 2, 0, 1, 0, 1, 2, 3]
     assert ledger.doomed
+
+
+def test_restarts_that_come_no_further_are_given_up_with_what_was_tried() -> None:
+    """Three in a row."""
+    ledger = Ledger(Position(step=16), fruitless=3, changes=[Remedy("afresh", "a new process", "exact")] * 3)
+    ruling = rule_on(ended("oom-killed", "leak.tensors-kept"), ledger, resumes=True)
+
+    assert (ruling.remedy, ruling.doomed) == (None, True)
+    assert ruling.declined == "3 restarts in a row came no further than step 16; tried: a new process (3 times)"
 
 
 class Quiet:

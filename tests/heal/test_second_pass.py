@@ -121,7 +121,8 @@ def test_the_loader_hands_out_the_largest_parts_that_were_seen_to_fit() -> None:
 @pytest.mark.parametrize(("parts", "times", "wanted"), [(1, 3, 3), (3, 2, 6), (0, 2, 2)])
 def test_the_loader_multiplies_its_parts_from_the_next_pass_on(parts: int, times: int, wanted: int) -> None:
     """A model may be handed more or fewer samples than its loader gives: only the proportion counts."""
-    loader = SimpleNamespace(parts=parts, wanted=parts)
+    armed: list[bool] = []
+    loader = SimpleNamespace(parts=parts, wanted=parts, guard=lambda act: act, arm=lambda: armed.append(True))
     LoaderSplit.ask(loader, times)
 
-    assert (loader.wanted, loader.parts) == (wanted, parts)
+    assert (loader.wanted, loader.parts, armed) == (wanted, parts, [True])

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional as F  # noqa: E402, N812
 
+from holter.beacon.reflexes._wall import NoWall  # noqa: E402
 from holter.beacon.reflexes.loss_torch import LossSplit  # noqa: E402
 from holter.beacon.reflexes.split_torch import Split  # noqa: E402
 from tests.heal.test_split_batch import Guest  # noqa: E402
@@ -22,6 +23,8 @@ ROOM = [0]  # bytes, in place of what a few rows take
 
 class Cramped:
     """A device with room for a few rows of the loss."""
+
+    wall = NoWall()
 
     def __init__(self) -> None:
         self.ran = 0

@@ -56,19 +56,26 @@ class BatchCalls:
         setattr(cls, name, method)
 
     def _patch_step(self, optimizer_class):
-        """PyTorch wraps the `step` of each class when the first of its kind is made: there."""
+        """PyTorch wraps the `step` of each class when the first of its kind is made; some have been made."""
         inner = optimizer_class.profile_hook_step
+        optimizer_class.profile_hook_step = staticmethod(lambda function: self._stood_around(inner(function)))
+        made = [one for ref in self.split.optimizers if (one := ref()) is not None]
+        for cls in {
+            owner for one in made for owner in type(one).__mro__[:-1] if hasattr(vars(owner).get("step"), "hooked")
+        }:
+            setattr(cls, "step", self._stood_around(getattr(cls, "step")))
+        for one in made:
+            bound = vars(one).get("step")  # a schedule has put its own in front, which knows the one of before
+            if bound is not None:
+                around = self._stood_around(lambda _optimizer, *args, _inner=bound, **kwargs: _inner(*args, **kwargs))
+                one.step = functools.update_wrapper(functools.partial(around, one), bound)
 
-        def profile_hook_step(function):
-            hooked = inner(function)
+    def _stood_around(self, inner):
+        @functools.wraps(inner)
+        def step(optimizer, *args, **kwargs):
+            return self._step(inner, optimizer, args, kwargs)
 
-            @functools.wraps(hooked)
-            def step(optimizer, *args, **kwargs):
-                return self._step(hooked, optimizer, args, kwargs)
-
-            return step
-
-        optimizer_class.profile_hook_step = staticmethod(profile_hook_step)
+        return step
 
     def _step(self, inner, optimizer, args, kwargs):
         split, course = self.split, self.split.now

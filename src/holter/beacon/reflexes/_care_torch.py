@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from time import monotonic
 
 from . import _joining_torch as joining
-from ._drain_torch import Drain
-from ._leaves import Unsplittable, take_out
-from ._oom import is_oom
+from . import _proof_torch as proof
+from ._leaves import Unsplittable, elements, take_out
+from ._oom import is_oom, let_go
 from ._random_torch import Draws, put_back, same, states_of
 from ._room_torch import UNLIMITED
 from ._tuning import Tuning
-from ._weights_torch import StandIns
+from ._weights_torch import StandIns, trained_bytes
 
 _SPARE = 0.85  # of the room that is left: parts are not made to fit to the last byte
 _TRY_LARGER = 200  # calls in parts after which a larger part may be tried
@@ -20,6 +20,7 @@ _PAUSE = 60.0  # seconds between two calls that are no longer two steps in a row
 _SHAPES = 1000
 _COMFORT = 0.75  # of the room: below this a call is left alone
 _TWICE = 0.3  # of the parts computed a second time in backward: a tenth of the step
+LOSS = 3.0  # the outputs, times this: their gradients and what a loss keeps of them
 _WORKSPACE = 1.5  # what a part takes while it runs, against what its graph keeps
 
 
@@ -30,18 +31,17 @@ class Care:
         self.split, self.torch = split, split.torch
         self.module, self.name = weakref.ref(module), type(module).__name__
         self.is_tensor = split.is_tensor
-        self.weights = StandIns(self.torch, module)
+        self.weights = None  # made before the first act
         first = next(module.parameters(), None)
         self.device = first.device if first is not None else self.torch.device("cpu")
         self.room = split.room(self.device)
-        self.drain = Drain(self.torch, self.device)
         self.kept = 0, 0  # graphs that were kept in the last call, of how many parts
         self.outside = None  # what the loss was seen to hold between forward and backward
         self.axis = 0
         self.draws = True  # until a call shows that it draws no random numbers
         self.exact_draws = True
         self.declined = None
-        self.comfortable = 0  # elements of a first input with which there was room to spare
+        self.comfortable = 0  # elements of inputs with which there was room to spare
         self.sizes = {}  # shapes without the batch -> how many samples to run at once
         self.calls = {}  # the same -> calls in parts since that was last changed
         self.outputs = {}  # the same -> shapes, dtypes and devices of a part's outputs
@@ -51,7 +51,10 @@ class Care:
         self.evaluated = {}  # shapes -> how many samples of a call without gradients fit
         self.alone = {}  # shapes -> how many samples are thought to fit where the loader hands out no more
         self.norms = [m for m in module.modules() if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
+        self.through = {}  # shapes and samples that went forward and back near the limit -> the least room before
         self._kinds = {}
+        self._alone = {}
+        self.gone = None  # tells when the model is
 
     @property
     def keeps(self):
@@ -74,21 +77,19 @@ class Care:
 
     def refresh(self):
         """Before a cut: the weights may be others by now, or lie elsewhere."""
-        if not self.weights.still_true():
+        if self.weights is None or not self.weights.still_true():
             self.weights = StandIns(self.torch, self.module())
         device = self.weights.weights[0].device if self.weights.weights else self.device
         if device != self.device:
             self.device, self.room = device, self.split.room(device)
-            self.drain = Drain(self.torch, device)
 
-    def wants_cut(self, args, kwargs):
-        """Tell whether a call is larger than all that went through with room to spare."""
-        first = next((thing for thing in (*args, *kwargs.values()) if self.is_tensor(thing)), None)
-        if first is None or first.numel() <= self.comfortable:
+    def is_calm(self, args, kwargs):
+        """Tell whether a call is no larger than one that left room to spare."""
+        if self.sizes or self.split.asked > 1:
             return False
-        if self.split.asked > 1 and self.weights.weights:
-            return True
-        return bool(self.weights.weights) and self.room.limit < UNLIMITED
+        is_plain = self.split.unseen.is_plain  # to ask a tensor of another kind is an operation of its owner's
+        size = elements(args, is_plain)
+        return (size + elements(kwargs.values(), is_plain) if kwargs else size) <= self.comfortable
 
     def other_axis(self, call):
         """After samples turned out not to lie along the first axis: try the second, once."""
@@ -121,15 +122,20 @@ class Care:
             for norm, momentum in momenta:
                 norm.momentum = momentum
 
-    def autocast(self):
-        """What re-enters the mixed precision that is on now."""
+    def _mixed(self):
         torch, kind = self.torch, self.device.type
         if hasattr(torch, "get_autocast_dtype"):
-            on, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
-        elif kind == "cpu":  # PyTorch before 2.4 asks for each device by a name of its own
-            on, dtype = torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()
-        else:
-            on, dtype = torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
+            return torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+        if kind == "cpu":  # PyTorch before 2.4 asks for each device by a name of its own
+            return torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()
+        return torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()
+
+    def is_mixed(self):
+        return self._mixed()[0]
+
+    def autocast(self):
+        """What re-enters the mixed precision that is on now."""
+        torch, kind, (on, dtype) = self.torch, self.device.type, self._mixed()
         cached = torch.is_autocast_cache_enabled()
         return lambda: torch.autocast(kind, dtype=dtype, enabled=on, cache_enabled=cached)
 
@@ -275,89 +281,182 @@ class Care:
             if self.sizes[key].rows * each * _WORKSPACE * 1.5 < self.room.left() * _SPARE:
                 self.sizes[key] = Tuning(call.size, self.sizes[key].rows, self.fewest)
 
-    def went_at_once(self, call, cost):
-        """A whole batch went through: with room to spare it needs no cut from here on."""
-        still = self.weights.bytes + cost * (_WORKSPACE - 1)
-        if self.room.used() + still < _COMFORT * self.room.limit:
-            self.comfortable = max(self.comfortable, call.leaves[0].numel())
+    def went_at_once(self, call, cost, given):
+        """A whole forward went through, and gave so much; False where loss and backward may not fit."""
+        still = trained_bytes(self.module()) + cost * (_WORKSPACE - 1) + LOSS * given
         if self.knows(call) and cost + still < _COMFORT * (self.room.left() + cost):
             self.room.calm()
+        if self.room.used() + still < _COMFORT * self.room.limit:
+            self.comfortable = max(self.comfortable, sum(leaf.numel() for leaf in call.leaves))
+            return True
+        return self.through.get(call.key, UNLIMITED) <= call.left
+
+    def went_through(self, call):
+        """Its backward did as well: with as much room the next one will."""
+        if len(self.through) >= _SHAPES:
+            self.through.clear()
+        self.through[call.key] = min(call.left, self.through.get(call.key, UNLIMITED))
+
+    def may_hold(self, call, outputs):
+        """Tell whether a call's graph is its own, which is looked at once for each structure: it takes a while."""
+        inputs, weights = [call.leaves[n] for n in call.needing], self.weights.weights
+        key = tuple(call.axes), tuple(call.needing), len(outputs), self.module().training
+        if key not in self._alone:
+            nodes = proof.nodes_of(outputs, inputs)
+            closed = nodes is not None and proof.is_closed(nodes, [*inputs, *weights])
+            self._alone[key] = closed and proof.is_only_ours(self.torch, nodes, outputs)
+        if not self._alone[key] or not inputs:
+            return self._alone[key]
+        # What is reached from the inputs as well would be counted twice: weights that two models share.
+        beyond = proof.nodes_of(inputs, ())
+        return beyond is not None and proof.is_apart(beyond, weights)
 
     def is_near(self):
-        """Now and then, where nothing is cut: does it still fit with room to spare?"""
+        """Now and then, where nothing is watched: does it still fit with room to spare?"""
         if self.room.used() > _COMFORT * self.room.limit:
             self.comfortable = 0
 
     # --- what it is -------------------------------------------------------------------------------------------
 
-    def kinds(self, call):
-        """How the outputs of parts join, found once for each structure of inputs; raises when they do not."""
-        key = tuple(call.axes), len(call.leaves)
+    def is_proven(self, call):
+        return _structure(call, True) in self._kinds
+
+    def kinds(self, call, graded=True):
+        """How the outputs of chunks join, proven once for each structure of inputs; raises when they do not."""
+        key = _structure(call, graded)
         found = self._kinds.get(key)
         if found is None:
-            found = self._kinds[key] = self._examine(call)
+            found = self._kinds[key] = self._prove(call, graded)
         return found
 
-    def _examine(self, call):
+    def _prove(self, call, graded):
         if call.size < 2:
             raise Unsplittable("the batch has one sample")
+        torch = self.torch
+        proof.refuse(torch, call.module, self.weights.weights)
+        around, start = proof.Around(torch, call.module, self.norms), states_of(torch, self.device)
+        pair = call.of(picked := _unlike_pair(counts := joining.label_counts(torch, call.leaves, call.axes)))
         try:
-            return self._examine_pair(call)
+            found = self._prove_pair(pair, graded, around, counts, picked)
+            around.check(pair)
+            return found
         except Unsplittable:
+            around.check(pair)  # where it says more, that is the reason
             raise
         except Exception as error:
             words = "%s: %s" % (type(error).__name__, str(error)[:200])
+            let_go(error)
             raise Unsplittable("the model could not be tried out with two samples (%s)" % words) from None
+        finally:
+            around.undo()
+            put_back(torch, self.device, start)
 
-    def _examine_pair(self, call):
-        draws = Draws(self.torch, self.device, 2)
+    def _prove_pair(self, pair, graded, around, counts, picked):
+        # BatchNorm stands still: its two samples would differ from one by what it is made to do.
+        still, draws = self.norms, Draws(self.torch, self.device, 2)
         try:
-            # BatchNorm stands still: its two samples would differ from one by what it is made to do.
-            return self._compare(call, draws, self.norms)
+            found = self._compare(pair, draws, still, counts, picked, around)
         except Unsplittable:
             if draws.all_known:
                 raise
-        # What is drawn inside a kernel differs each time: once more with nothing drawn.
-        drew, self.exact_draws = self.draws, False
-        try:
-            return self._compare(call, draws, list(call.module.modules()))
-        finally:
+            # What is drawn inside a kernel differs each time: once more with nothing drawn.
+            drew, self.exact_draws, still = self.draws, False, list(pair.module.modules())
+            found = self._compare(pair, draws, still, counts, picked, around)
             self.draws = drew
+        if graded:
+            self._hangs_alone(pair)
+            self._compare_gradients(pair, found, still)
+        return found
 
-    def _compare(self, call, draws, still):
-        """Two samples together and one by one, while some parts of the model are as in an evaluation."""
-        torch = self.torch
-        counts = joining.label_counts(torch, call.leaves, call.axes)
-        a, b = _unlike_pair(counts)
-        start, buffers = states_of(torch, self.device), self.buffers()
-        training = [(part, part.training) for part in still]
+    @contextmanager
+    def _standing_still(self, parts):
+        """Some parts of the model are as in an evaluation."""
+        training = [(part, part.training) for part in parts]
         for part, _ in training:
             part.training = False
         try:
-            with torch.no_grad():
-                pair = self._try_out(call, (a, b), draws.part(0, 2))
-                self.draws = not same(torch, states_of(torch, self.device), start)
-                first, second = (self._try_out(call, (row,), draws.part(n, n + 1)) for n, row in enumerate((a, b)))
+            yield
         finally:
             for part, was in training:
                 part.training = was
-            self.put_buffers_back(buffers)
-            put_back(torch, self.device, start)
-        return joining.learn(torch, pair, first, second, counts, (a, b))
 
-    def _try_out(self, call, rows, mode):
-        """The outputs for some samples, with the random numbers that they draw in a batch of the two."""
-        leaves = []
-        for leaf, axis in zip(call.leaves, call.axes):  # noqa: B905
-            index = self.torch.tensor(rows, device=leaf.device)
-            leaves.append(leaf if axis is None else leaf.detach().index_select(axis, index))
-        args, kwargs = call.build(iter(leaves))
-        with self.inside(), mode:
-            out = call.inner(call.module, *args, **kwargs)
-        mode.done()
-        flat = []
-        take_out(out, self.is_tensor, flat)
+    def _compare(self, pair, draws, still, counts, picked, around):
+        """The outputs of two samples together and one by one."""
+        torch, start = self.torch, states_of(self.torch, self.device)
+        with self._standing_still(still), torch.no_grad(), self.inside():
+            together = self._outputs(pair, 0, 2, draws)
+            around.settle()
+            self.draws = not same(torch, states_of(torch, self.device), start)
+            first, second = (self._outputs(pair, n, n + 1, draws) for n in (0, 1))
+        put_back(torch, self.device, start)
+        return joining.learn(torch, together, first, second, counts, picked)
+
+    def _outputs(self, pair, begin, end, draws):
+        given = pair.some(begin, end)
+        before, after, flat, unknown = [], [], [], []
+        take_out(given, self.is_tensor, before, before)
+        take_out(pair.called(*given, begin, end, draws), self.is_tensor, flat, unknown)
+        proof.returned(self.torch, unknown)
+        take_out(given, self.is_tensor, after, after)
+        if list(map(id, before)) != list(map(id, after)):
+            raise Unsplittable("each call writes into the containers that it is given")
         return flat
+
+    def _hangs_alone(self, pair):
+        """Nothing but what the model returns hangs on its graph, which ends in its own weights and inputs."""
+        weights = StandIns(self.torch, pair.module)
+        alive, closed = proof.weakly(weights.stand_ins), self._is_closed(pair, weights)
+        weights = None
+        self.torch.clear_autocast_cache()
+        if not closed:
+            raise Unsplittable("it also reads weights that are not found among its own")
+        if not proof.gone(alive):
+            raise Unsplittable("more than what it returns hangs on its graph: an auxiliary loss, or features kept")
+
+    def _is_closed(self, pair, weights):
+        with self.inside(), weights, self.torch.enable_grad():
+            inputs, args, kwargs = pair.fresh(0, 2)
+            flat = []
+            take_out(pair.called(args, kwargs, 0, 2, None), self.is_tensor, flat)
+        nodes = proof.nodes_of(flat, ())
+        return nodes is not None and proof.is_closed(nodes, [*inputs, *weights.stand_ins])
+
+    def _compare_gradients(self, pair, kinds, still):
+        """Every gradient of the two samples together is that of the two one by one."""
+        torch = self.torch
+        start, draws = states_of(torch, self.device), Draws(torch, self.device, 2) if self.draws else None
+        with self._standing_still(still), self.inside():
+            wanted, given = self._gradients(pair, draws)
+            put_back(torch, self.device, start)
+            pair.kinds, pair.parts, pair.starts, pair.draws = kinds, [(0, 1), (1, 2)], [start, start], draws
+            pair.counts = joining.label_counts(torch, pair.leaves, pair.axes)
+            found = pair.all_chunks(given)
+        if found is None:
+            raise Unsplittable("two of its samples do not fit")
+        rough = any(weight.element_size() < 4 for weight in self.weights.weights) or self.is_mixed()
+        for one, other in zip(wanted, found):  # noqa: B905
+            if not proof.is_same(one, proof.signature(torch, other), 5e-2 if rough else 5e-3):
+                raise Unsplittable("its gradients in chunks are not those of the whole batch")
+
+    def _gradients(self, pair, draws):
+        """What the gradients are in a whole call; on stand-ins, since hooks on a weight are not to notice."""
+        with self.weights, self.torch.enable_grad():
+            inputs, args, kwargs = pair.fresh(0, 2)
+            flat = []
+            take_out(pair.called(args, kwargs, 0, 2, draws), self.is_tensor, flat)
+            graded = [output for output in flat if output.requires_grad]
+            given = iter(proof.given_for(self.torch, graded))
+            given = [next(given) if output.requires_grad else None for output in flat]
+            tensors = [*inputs, *self.weights.stand_ins]
+            if not graded:
+                return [None] * len(tensors), given
+            roots = [one for one in given if one is not None]
+            found = self.torch.autograd.grad(graded, tensors, roots, allow_unused=True)
+        return [proof.signature(self.torch, one) for one in found], given
+
+
+def _structure(call, graded):
+    return tuple(call.axes), len(call.leaves), graded
 
 
 def _unlike_pair(counts):

@@ -1,8 +1,10 @@
-"""Checkpoints that a Trainer has written in this run, by the fit they belong to: noted when they are complete."""
+"""Checkpoints that a Trainer has written in this run, by the training they belong to: noted when they are complete."""
 
 import json
 import os
 from time import monotonic
+
+from ._whose_state import Trainings
 
 _SAY_EVERY = 60.0
 
@@ -15,17 +17,27 @@ class Checkpoints:
         folder = os.environ.get("HOLTER_STATE_DISK")
         self.path = os.path.join(folder, source + ".checkpoints") if folder else None
         self.again = int(os.environ.get("HOLTER_ATTEMPT") or 1) > 1
-        self.fits = 0
+        self.trainings = Trainings(guest, source)
+        self.training = None  # the present one
         self.told = None
 
     def note(self, path, step, epoch):
         """A checkpoint is written; `step` and `epoch` are the framework's own."""
-        if self.path is None:
+        if self.path is None or self.training is None:
             return
-        line = {"fit": self.fits, "path": os.path.abspath(str(path)), "step": int(step), "epoch": int(epoch)}
+        known = {"path": os.path.abspath(str(path)), "step": int(step), "epoch": int(epoch)}
+        line = {"training": self.training.number, **known}
         with open(self.path, "a") as file:
             file.write(json.dumps(line) + "\n")
         self.say_state(step, epoch)
+
+    def done(self, training):
+        """A training is done; it is not gone on from again."""
+        try:
+            if training is not None:
+                self.trainings.over(training)
+        except Exception as error:
+            self.guest.guard.caught("done", error)
 
     def say_state(self, step, epoch):
         """Tell that there is a state to go on from: the first time, and now and then."""
@@ -35,12 +47,12 @@ class Checkpoints:
             self.guest.say("state", source=self.source, step=int(step), epoch=int(epoch))
 
     def last(self, whole=os.path.exists):
-        """The newest of the present fit's checkpoints that is still there and whole, or None."""
-        if self.path is None or not self.again or not os.path.exists(self.path):
+        """The newest of the present training's checkpoints that is still there and whole, or None."""
+        if self.path is None or not self.training.again or not os.path.exists(self.path):
             return None
         with open(self.path) as file:
             lines = [json.loads(line) for line in file if line.endswith("\n")]
-        found = [line for line in lines if line["fit"] == self.fits and whole(line["path"])]
+        found = [line for line in lines if line["training"] == self.training.number and whole(line["path"])]
         return found[-1] if found else None
 
     def say_goes_on(self, found, because):

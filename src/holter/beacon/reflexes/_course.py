@@ -18,6 +18,7 @@ class Course:
         self.batch = self.leaves = None
         self.size, self.bounds, self.at = 0, [], -1
         self.shares = {}
+        self.left = None  # tells when its iterator is gone
 
     def take(self, batch, bounds, size, leaves):
         """A new batch, of which nothing has been handed out yet."""

@@ -15,12 +15,12 @@ class Cutter:
     def __init__(self, torch, batch_size):
         self.torch = torch
         self.asked = batch_size if isinstance(batch_size, int) else None
-        self.axes = None  # of each leaf in order: an axis, or None for what all samples share
+        self.axes = []  # of each leaf of the first batch in order: an axis, or None for what all samples share
         self.size = 0  # of the first batch
 
     def open(self, batch):
         """Take a batch apart; raises where it can't be cut. Gives its size and its leaves."""
-        if self.axes is not None:
+        if self.axes:
             return self._like_before(batch)
         size, leaves = self.asked, []
         _leaves(self.torch, batch, size, leaves)

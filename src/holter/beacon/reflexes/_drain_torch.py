@@ -16,14 +16,22 @@ class Drain:
         self.pair = None
 
         def make():
-            with torch.enable_grad():
-                leaf = torch.zeros((), device=device, requires_grad=True)
-                self.pair = leaf, leaf * 1.0
+            try:
+                with torch.enable_grad():
+                    leaf = torch.zeros((), device=device, requires_grad=True)
+                    self.pair = leaf, leaf * 1.0
+            except Exception:
+                return
 
         thread = Thread(target=make)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads are allowed
+            return
         thread.join()
 
     def empty(self):
-        leaf, out = self.pair
-        self.torch.autograd.grad(out, leaf, retain_graph=True)
+        """Without a graph, for which there was no room either, what lies in the queue is thrown away later."""
+        if self.pair is not None:
+            leaf, out = self.pair
+            self.torch.autograd.grad(out, leaf, retain_graph=True)

@@ -5,7 +5,7 @@ fit is remembered for each shape, so that only the first such call fails.
 """
 
 from ._leaves import Unsplittable, take_out
-from ._oom import is_oom
+from ._oom import is_oom, let_go
 from ._parts_torch import Call
 from ._random_torch import put_back, states_of
 
@@ -23,7 +23,7 @@ def in_parts(care, inner, args, kwargs):
     care.refresh()
     call, axis = Call(care, inner, args, kwargs, care.axis), care.axis
     try:
-        call.examine()
+        call.examine(graded=False)
     except Unsplittable as error:
         if not call.size or not care.other_axis(call):
             raise
@@ -31,7 +31,7 @@ def in_parts(care, inner, args, kwargs):
     else:
         return _joined(call)
     try:
-        call.examine()
+        call.examine(graded=False)
     except Unsplittable:
         care.axis = axis  # this says nothing of calls with gradients
         raise why from None
@@ -41,7 +41,7 @@ def in_parts(care, inner, args, kwargs):
 def _joined(call):
     care = call.care
     rows = care.evaluated.get(call.shapes) or care.halve(call.size)
-    begin, whole, build = 0, None, None
+    begin, whole, build = 0, [], None
     while begin < call.size:
         end = care.end_of_part(begin, rows, call.size)
         start = states_of(care.torch, care.device)
@@ -52,12 +52,14 @@ def _joined(call):
             rows = care.halve(end - begin)
             continue
         build, outputs = done
-        if whole is None:
+        if not whole:
             whole = [kind.room(one, one.shape, call.size) for kind, one in zip(call.kinds, outputs)]  # noqa: B905
         for kind, room, one in zip(call.kinds, whole, outputs):  # noqa: B905
             kind.put(room, one, begin, end, call.weight(kind, begin, end))
         done = outputs = one = None
         begin = end
+    if build is None:
+        raise Unsplittable("the batch has no samples")
     if call.draws is not None:
         call.draws.finish()
     care.evaluated[call.shapes] = rows
@@ -77,7 +79,7 @@ def _part(call, begin, end):
             raise Unsplittable("a part failed (%s)" % type(error).__name__) from error
         failed = error
     if failed is not None:
-        failed.__traceback__ = failed.__context__ = None
+        let_go(failed)
         return None
     flat = []
     return take_out(out, care.is_tensor, flat), flat

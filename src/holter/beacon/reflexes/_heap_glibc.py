@@ -22,13 +22,6 @@ _LARGEST, _MOST = 1 << 30, 4096
 _IS_MAPPED = 2  # a flag in the word before a piece: it has pages of its own
 
 
-def map_by_themselves(size):
-    """From here on blocks of this size and more have pages of their own; musl has no such setting."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, size)
-
-
 class Heap:
     """The C library's heap of this process; None of it is ours to free."""
 

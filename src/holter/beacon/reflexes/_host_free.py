@@ -1,15 +1,21 @@
-"""How much of the host's memory a copy of ours may take: a tenth of what is free, never the last straw."""
+"""How much of the host's memory a copy of ours may take: a tenth of what is free, and nothing near the limit."""
 
 import os
+import weakref
 
 from . import _host_room
 from ._room_torch import UNLIMITED, HostRoom
 
 SHARE = 10
+_NEAR = 0.3  # of the memory that this process has or may still have: below this it belongs to the training alone
+
+copies = weakref.WeakSet()  # of ours, each with a `release`
 
 
 def allowance():
-    """Bytes that may be taken for copies; 0 where it can't be told."""
+    """Bytes that may be taken for copies; 0 near the limit, and where it can't be told."""
+    if near(held(), left()):
+        return 0
     known = _host_room.left()
     free = min(_half_of_all() if known is None else known, before_the_wall())
     return 0 if free >= UNLIMITED else max(0, free) // SHARE
@@ -31,6 +37,17 @@ def before_the_wall():
     finally:
         if room.file is not None:
             os.close(room.file)
+
+
+def near(mine, room):
+    """Whether memory is running out: so much is held, and so much left."""
+    return mine is not None and room is not None and room <= _NEAR * (mine + room)
+
+
+def release():
+    """Let go of all copies of ours."""
+    for copy in list(copies):
+        copy.release()
 
 
 def left():

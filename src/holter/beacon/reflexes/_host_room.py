@@ -38,9 +38,8 @@ def groups() -> "list[tuple[str, int]]":
 def _file_pages(folder):
     """Pages of files can be dropped."""
     table = dict(line.split()[:2] for line in _lines(folder + "/memory.stat"))
-    return int(table.get("total_cache") or table.get("file") or 0) - int(
-        table.get("total_shmem", table.get("shmem", 0))
-    )
+    shared = int(table.get("total_shmem") or table.get("shmem") or 0)
+    return int(table.get("total_cache") or table.get("file") or 0) - shared
 
 
 def available() -> "list[int]":
@@ -94,13 +93,3 @@ def status(name: str) -> int:
         if line.startswith(name):
             return int(line.split()[1]) * 1024
     return 0
-
-
-def raise_the_wall(by: int) -> None:
-    """After memory was given back that still counts as asked for: whoever has set the wall learns of it from this."""
-    import resource
-
-    wall, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if wall != resource.RLIM_INFINITY and by > 0:
-        raised = wall + by if hard == resource.RLIM_INFINITY else min(wall + by, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (raised, hard))

@@ -27,6 +27,6 @@ class Level:
         Where that has been so before, and the rate was lowered for it, it need not be as far.
         """
         last = sorted(losses[-_LAST:])
-        if len(last) < _LAST or self.first is None:
+        if len(last) < _LAST or self.first is None or self.lowest is None:
             return False
         return last[_LAST // 2] > (_ABOVE if again else _FAR) * max(abs(self.first), abs(self.lowest), 1e-12)

@@ -6,6 +6,7 @@ Copies from a GPU are queued behind the step and waited for in another thread, s
 import pickle
 import random
 import sys
+from collections import OrderedDict
 
 
 class Held:
@@ -39,11 +40,13 @@ class Snapshot:
             self.tensors.append(self._tensor(value.detach()))
             return Held(len(self.tensors) - 1)
         if isinstance(value, dict):
-            made = type(value)() if type(value).__name__ == "OrderedDict" else {}
+            # A plain dict could not hold the versions of the layers, which PyTorch hangs on to what it gives.
+            ordered = type(value).__name__ == "OrderedDict" or hasattr(value, "_metadata")
+            made = OrderedDict() if ordered else {}
             for key, part in value.items():
                 made[key] = self._copy(part)
             if hasattr(value, "_metadata"):
-                made._metadata = value._metadata
+                setattr(made, "_metadata", value._metadata)
             return made
         if type(value) in (list, tuple):
             return type(value)(self._copy(part) for part in value)
@@ -80,7 +83,7 @@ def _filled(value, tensors):
         for key, part in value.items():
             made[key] = _filled(part, tensors)
         if hasattr(value, "_metadata"):
-            made._metadata = value._metadata
+            setattr(made, "_metadata", value._metadata)
         return made
     if type(value) in (list, tuple):
         return type(value)(_filled(part, tensors) for part in value)
@@ -94,7 +97,7 @@ def can_be_kept(thing):
 
 def random_state():
     """The generators of Python, NumPy and PyTorch; to read them makes no device wait."""
-    found = {"python": random.getstate()}
+    found: "dict" = {"python": random.getstate()}
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if hasattr(numpy, "random"):
         found["numpy"] = numpy.random.get_state()

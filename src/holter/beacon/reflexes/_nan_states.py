@@ -8,7 +8,7 @@ its way up.
 from time import monotonic_ns
 
 from ._finite_torch import first_bad
-from ._host_free import allowance
+from ._host_free import allowance, copies
 from ._level import Level
 from ._snapshot_cuda import CudaCopies
 from ._snapshot_torch import CantCopy, Snapshot, State
@@ -22,7 +22,7 @@ class GoodStates:
 
     def __init__(self, torch, watch, births):
         self.torch, self.watch, self.births = torch, watch, births
-        self.snapshot = Snapshot(torch)
+        self.snapshot: "Snapshot | CudaCopies" = Snapshot(torch)
         self.next_at = 0  # on the heartbeat's clock
         self.declined = "none has been kept yet"
         self.level = Level()
@@ -32,6 +32,7 @@ class GoodStates:
         self.took = None  # ns that the last copy took
         self.busy = False  # a copy is under way on a device
         self.begun = {}  # step -> when its copy was begun, of the last few
+        copies.add(self)
 
     @property
     def step(self):
@@ -86,7 +87,7 @@ class GoodStates:
             return False
         size = self.cuda.size(state) if self.cuda else state.size()
         if size != self.size and size > self.size + allowance():
-            self._never("its copy of %d MB is more than a tenth of the free memory" % (size >> 20))
+            self._never("its copy of %d MB is more than memory has room for" % (size >> 20))
             return False
         self.size = size
         return True
@@ -132,7 +133,13 @@ class GoodStates:
             return 0
         return self.snapshot.mend(state, lambda tensor: first_bad(self.torch, [tensor]) is not None)
 
-    def forget(self):
+    def release(self):
+        """Memory is running out: the copy is let go, and no other is made."""
+        if self.size:
+            self.forget("its copy was let go near the limit of memory")
+
+    def forget(self, because="acting on it has ended"):
         """Give the memory back; nothing is kept any more."""
         self.snapshot, self.cuda, self.busy = Snapshot(self.torch), None, False
-        self._never("acting on it has ended")
+        self.size = 0
+        self._never(because)

@@ -1,6 +1,8 @@
 """Which errors of a framework's mean that memory ran out, in words that have been the same for years."""
 
+import os
 import resource
+import traceback
 
 _WORDS = (
     "out of memory",  # CUDA, MPS, ROCm
@@ -13,12 +15,27 @@ _WORDS = (
 )
 # oneDNN says no more than this when it gets no pages for its code: memory, where there is a wall before it.
 _AT_A_WALL = ("could not create a primitive", "could not execute a primitive")
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def oom_error(torch, words):
     """An error that says so, of PyTorch's own kind; before 2.5 it is CUDA's."""
     kind = getattr(torch, "OutOfMemoryError", None) or torch.cuda.OutOfMemoryError
     return kind(words)
+
+
+def let_go(error):
+    """Let the frames of a failed attempt go of what they hold, and keep the lines that they were at."""
+    traceback.clear_frames(error.__traceback__)
+    error.__context__ = None
+
+
+def drop_own_frames(error):
+    """Take our lines off the beginning of a traceback; to be called before a bare `raise`, from Python 3.11 on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    error.__traceback__ = trace
 
 
 def is_oom(error):

@@ -1,18 +1,23 @@
 """One call of a model, run in parts along the batch: forward, and backward with what had to be dropped computed again.
 
 The call is cut out of the user's graph by an autograd function. Their loss is computed on the whole output; its
-gradient comes back here and is handed to the parts. The graphs of as many parts are kept as there is room for.
+gradient comes back here and is handed to the parts. The graphs of as many parts are kept as there is room for. A call
+that went forward whole near the limit may be held so too: its graph is the user's own, and it is run in parts only if
+its backward fails.
 """
 
 import functools
+from contextlib import nullcontext
+from typing import Any
 
 from . import _joining_torch as joining
-from ._leaves import Unsplittable, batch_axes, batch_of, rows_of, take_out
-from ._oom import is_oom, oom_error
+from . import _proof_torch as proof
+from ._care_torch import LOSS
+from ._leaves import Unsplittable, batch_axes, batch_of, bytes_of, rows_of, take_out
+from ._oom import is_oom, let_go, oom_error
 from ._random_torch import Draws, put_back, states_of
 
 _MORE = 1.25  # what backward takes beside the graph, as a part of it
-_LOSS = 3.0  # the outputs, times this: their gradients and what a loss keeps of them
 _OUTSIDE = 1.5  # what a loss takes at most, against what it holds when backward comes to the model
 _FIRST = 8  # of a batch of which nothing is known, so small a part is run first and measured
 
@@ -32,11 +37,15 @@ class Call:
             (*(n for d, n in enumerate(leaf.shape) if d != axis), leaf.dtype)
             for leaf, axis in zip(self.leaves, self.axes)  # noqa: B905
         )
+        self.key = self.shapes, self.size
+        self.left = 0  # the room before the call
         self.device = care.device
         self.autocast = care.autocast()
         self.needing = [n for n, leaf in enumerate(self.leaves) if leaf.requires_grad]
         self.tensors = ()  # the user's own: inputs that need gradients, and weights
         self.versions = self._versions()
+        self.plain: "Any" = None  # the outputs of the whole call, where its own graph is held
+        self.again = False  # that graph will be gone through once more
         self.graded = []  # which outputs have a gradient
         self.counts = {}
         self.draws = None
@@ -44,9 +53,9 @@ class Call:
         self.starts = []  # the generators' states at the beginning of each part
         self.kept = {}  # parts whose graphs are kept: their inputs and outputs
         self.rebuild = None
-        self.kinds = None
+        self.kinds: "Any" = None
         self.after = None  # what was used when the forward was done
-        self.failed = None  # the last error of a part that did not fit
+        self.failed: "Any" = None  # the last error of a part that did not fit
 
     # --- a part -------------------------------------------------------------------------------------------
 
@@ -66,30 +75,79 @@ class Call:
         mode.done()
         return out
 
-    def run(self, begin, end, draws=None):
-        """Call the model with some samples; gives its inputs that need gradients, and the tensors it gave."""
+    def fresh(self, begin, end):
+        """The arguments with some samples, of which those that need gradients are leaves of a new graph."""
         leaves = self._rows(begin, end)
         for n in self.needing:
             leaves[n] = leaves[n].detach().requires_grad_()
-        args, kwargs = self.build(iter(leaves))
+        return ([leaves[n] for n in self.needing], *self.build(iter(leaves)))
+
+    def run(self, begin, end, draws=None):
+        """Call the model with some samples; gives its inputs that need gradients, and the tensors it gave."""
+        inputs, args, kwargs = self.fresh(begin, end)
         share = (end - begin) / self.size if self.size else 1.0
         with self.care.at_work(share), self.torch.enable_grad():
             out = self.called(args, kwargs, begin, end, draws)
-        flat = []
-        self.rebuild = take_out(out, self.care.is_tensor, flat)
+        return inputs, self._taken(out)
+
+    def _taken(self, out):
+        """The tensors of what the model returned; how the rest of it is built anew is remembered."""
+        flat, unknown = [], []
+        self.rebuild = take_out(out, self.care.is_tensor, flat, unknown)
+        proof.returned(self.torch, unknown)
         self.graded = [output.requires_grad for output in flat]
-        return [leaves[n] for n in self.needing], flat
+        return flat
+
+    def of(self, picked):
+        """The same call with a few of its samples."""
+        few = []
+        for leaf, axis in zip(self.leaves, self.axes):  # noqa: B905
+            index = self.torch.tensor(picked, device=leaf.device)
+            few.append(leaf if axis is None else leaf.detach().index_select(axis, index))
+        for n in self.needing:
+            few[n] = few[n].detach().requires_grad_()
+        args, kwargs = self.build(iter(few))
+        found = Call(self.care, self.inner, args, kwargs, self.care.axis)
+        found.axes = self.axes  # two may be the length of another axis, too
+        return found
+
+    # --- whole --------------------------------------------------------------------------------------------
+
+    def hold(self, out):
+        """Take the graph of a whole call that was made; False where somebody else may go by it."""
+        care = self.care
+        try:
+            flat = self._taken(out)
+            proof.refuse(self.torch, self.module, care.weights.weights)
+        except Unsplittable:
+            return False
+        if proof.left_on(self.torch, self.module) or not care.may_hold(self, flat):
+            return False
+        self.plain = flat
+        return True
+
+    def _backward_held(self, gradients, **how):
+        """The gradients of the whole call by its own graph; None where there was no room for it."""
+        pairs = [(t, g) for t, g in zip(self.plain, gradients) if g is not None and t.requires_grad]  # noqa: B905
+        if not pairs:
+            return [None] * len(self.tensors)
+        roots, given = zip(*pairs)  # noqa: B905
+        try:
+            return self.torch.autograd.grad(roots, self.tensors, given, allow_unused=True, **how)
+        except Exception as error:
+            if not is_oom(error):
+                raise
+            self.failed = error
+        self.failed.__traceback__ = self.failed.__context__ = None  # this frame, too, holds the graph
+        return None
 
     # --- forward ------------------------------------------------------------------------------------------
 
     def forward(self, rows):
-        """All samples, `rows` at a time (0: not known yet, -1: all at once); gives the whole batch's outputs."""
+        """All samples, `rows` at a time (0: not known yet); gives the whole batch's outputs."""
+        if self.plain is not None:
+            return [output.detach() for output in self.plain]
         care = self.care
-        if rows < 0:
-            whole = self._at_once()
-            if whole is not None:
-                return whole
-            rows = 0
         self.examine()
         known, measured, asked = care.knows(self), rows > 0, max(rows, 0)
         rows = rows if measured else max(care.fewest, self.size // _FIRST)
@@ -134,10 +192,10 @@ class Call:
         care.has_room(self, cost / (end - begin), self._still_to_come(whole))
         return whole
 
-    def examine(self):
+    def examine(self, graded=True):
         """Before a first part: how the outputs join, and what is needed for that."""
         care = self.care
-        self.kinds = care.kinds(self)
+        self.kinds = care.kinds(self, graded)
         by_label = any(isinstance(getattr(kind, "rule", None), tuple) for kind in self.kinds)
         self.counts = joining.label_counts(self.torch, self.leaves, self.axes) if by_label else {}
         self.draws = Draws(self.torch, self.device, self.size, care.room) if care.draws else None
@@ -150,32 +208,35 @@ class Call:
             if not is_oom(error):
                 raise
             self.failed = error
-        self.failed.__traceback__ = self.failed.__context__ = None
+        let_go(self.failed)
         return None
-
-    def _at_once(self):
-        """The whole batch as one part, to see what it takes; None when it does not fit."""
-        start, before = states_of(self.torch, self.device), self.care.room.used()
-        done = self._attempt(0, self.size)
-        if done is None:
-            put_back(self.torch, self.device, start)
-            self.care.room.ran_out()
-            return None
-        self.parts, self.starts, self.kept = [(0, self.size)], [start], {0: done}
-        self.care.went_at_once(self, max(self.care.room.used() - before, 1))
-        return [output.detach() for output in done[1]]
 
     def give_up_kept(self):
         """Drop the graphs that are kept, if there are any: they can be computed again."""
+        if self.plain is not None:
+            self.plain = None  # first, since the proof takes room as well; without one the run would end here anyway
+            return self._to_parts()
         had, self.kept, self.after = bool(self.kept), {}, None
         if self.draws is not None:
             self.draws.masks = {}  # each attempt draws them anew: having had some is no reason to try once more
         return had
 
+    def _to_parts(self):
+        """From a whole call to one in parts, where those are proven to come to the same."""
+        self.care.refresh()
+        try:
+            self._check_inputs()
+            self.examine()
+            self._cut_into(self.care.halve(self.size))
+        except Unsplittable as error:
+            self.care.decline(str(error))
+            return False
+        return True
+
     def _still_to_come(self, whole):
         outside = self.care.outside
         if outside is None:
-            outside = _LOSS * sum(t.numel() * t.element_size() for t in whole)
+            outside = LOSS * bytes_of(whole)
         return outside + self.care.weights.bytes
 
     def weight(self, kind, begin, end):
@@ -186,6 +247,28 @@ class Call:
 
     def backward(self, gradients):
         """The gradients of the inputs that need them and of the weights, for the whole batch."""
+        care, cut = self.care, 0
+        if self.plain is not None:
+            # The engine frees a graph as it goes through it, unless somebody has asked it to keep it. So there is no
+            # second try beyond our wall: it stands only where it is proven that parts will do.
+            with care.room.wall if care.is_proven(self) else nullcontext():
+                found = self._backward_held(gradients, retain_graph=self.again or _keeps_graph(self.torch))
+            if found is not None:
+                care.went_through(self)
+                return found
+            self.plain = None
+            care.split.drains[care.device].empty()
+            care.room.ran_out()
+            if care.declined is not None or not self._to_parts():
+                raise self.failed
+            cut = self.size
+        if not self.parts:
+            raise oom_error(self.torch, "out of memory: %s" % care.declined)
+        with care.room.wall:
+            return self._backward_in_parts(gradients, cut)
+
+    def _backward_in_parts(self, gradients, cut):
+        """The same, where parts of so many samples (0: none yet) have failed before."""
         care = self.care
         if self.after is not None:
             care.outside = max(care.outside or 0, int(_OUTSIDE * (care.room.used() - self.after)))
@@ -193,17 +276,25 @@ class Call:
         buffers = care.buffers()
         try:
             while True:
-                found = self._all_parts(gradients)
+                found = self.all_chunks(gradients)
                 if found is not None:
+                    if cut:
+                        care.learned(self, max(end - begin for begin, end in self.parts), cut)
                     return found
-                care.drain.empty()
+                care.split.drains[care.device].empty()
                 care.weights.forget()
                 self.give_up_kept()
                 care.room.ran_out()
                 try:
-                    self._cut_smaller()
+                    cut = max(end - begin for begin, end in self.parts)
+                    self._cut_into(care.halve(cut))
                 except Unsplittable as error:
                     care.decline(str(error))
+                    if care.room.wall.at():  # it was our wall that it failed at: the kernel may allow it
+                        with care.room.wall.lifted():
+                            found = self.all_chunks(gradients)
+                        if found is not None:
+                            return found
                     words = "out of memory in a backward in parts: %s" % error
                     raise oom_error(self.torch, words) from None
         finally:
@@ -213,7 +304,8 @@ class Call:
             if self.draws is not None:
                 self.draws.masks = {}
 
-    def _all_parts(self, gradients):
+    def all_chunks(self, gradients):
+        """The gradients of inputs and weights, chunk by chunk; None where there was no room for one."""
         care, of_inputs = self.care, [None] * len(self.needing)
         care.weights.forget()
         try:
@@ -266,19 +358,20 @@ class Call:
             rows_of(of_inputs[at], self.axes[n], begin, end).copy_(tensor.grad)
 
     def _versions(self):
-        return [tensor._version for tensor in (*self.leaves, *self.care.weights.weights)]
+        weights = (weight for weight in self.module.parameters() if weight.requires_grad)
+        return [tensor._version for tensor in (*self.leaves, *weights)]
+
+    def is_untouched(self):
+        """Tell whether inputs and weights are as they were before the call."""
+        return self._versions() == self.versions
 
     def _check_inputs(self):
         """What is computed again must meet what the first pass met; PyTorch itself asks the same of a graph."""
-        if self._versions() != self.versions:
+        if not self.is_untouched():
             raise Unsplittable("the model's inputs or weights were changed in place between forward and backward")
 
-    def _cut_smaller(self):
-        """Parts of half the size; where a draw could not be cut, their masks are others than in the forward."""
-        largest = max(end - begin for begin, end in self.parts)
-        rows = self.care.halve(largest)
-        if self.kinds is None:
-            self.examine()
+    def _cut_into(self, rows):
+        """Parts of that size; where a draw could not be cut, their masks are others than in the forward."""
         start = self.starts[0]
         self.parts, begin = [], 0
         while begin < self.size:
@@ -286,12 +379,17 @@ class Call:
             self.parts.append((begin, end))
             begin = end
         self.starts = [start] * len(self.parts)
-        self.care.learned(self, rows, largest)
 
     # --- second order -------------------------------------------------------------------------------------
 
     def backward_with_graph(self, gradients):
         """For `create_graph`: the whole call again, on the user's own tensors, so that its backward has a graph."""
+        if self.plain is not None:
+            self.again = True  # what comes of it goes through this graph as well
+            found = self._backward_held(gradients, create_graph=True)
+            if found is None:
+                raise self.failed
+            return found
         self.care.decline("second-order gradients are taken through the model")
         after = states_of(self.torch, self.device)
         try:
@@ -308,16 +406,20 @@ class Call:
         return self.torch.autograd.grad(roots, self.tensors, given, create_graph=True, allow_unused=True)
 
 
+def _keeps_graph(torch):
+    asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return True if asked is None else asked()
+
+
 @functools.lru_cache(maxsize=1)
 def cut_class(torch):
     """The autograd function that stands for a call in the user's graph."""
 
-    class Cut(torch.autograd.Function):
+    class Cut(torch.autograd.Function):  # type: ignore[name-defined, misc]
         @staticmethod
-        def forward(ctx, call, rows, *tensors):
+        def forward(ctx, call, rows, *_tensors):
             ctx.set_materialize_grads(False)
             ctx.call = call
-            call.tensors = tensors
             found = call.forward(rows)
             ctx.mark_non_differentiable(*[t for t, graded in zip(found, call.graded) if not graded])  # noqa: B905
             return tuple(found)

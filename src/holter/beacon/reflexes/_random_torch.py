@@ -65,7 +65,7 @@ def _mode_class(torch):
     fresh = {torch.rand, torch.randn}
     inplace = {tensor.normal_, tensor.uniform_, tensor.exponential_}
 
-    class WholeBatchRandom(torch.overrides.TorchFunctionMode):
+    class WholeBatchRandom(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined, misc]
         def __init__(self, draws, begin, end):
             super().__init__()
             self.draws, self.begin, self.stop, self.n = draws, begin, end, 0

@@ -32,7 +32,7 @@ class Rate:
             group["lr"] = rate
 
 
-_done = []  # type: ignore[var-annotated]
+_done = []
 
 
 def bfloat_for_half(torch):

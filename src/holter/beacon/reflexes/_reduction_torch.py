@@ -143,7 +143,8 @@ def _numbers_below(node):
 def _inside_cut(node):
     """The graph of a loss that a model gave, where the model's call has been cut out."""
     call = getattr(node, "call", None)
-    for _inputs, outputs in getattr(call, "kept", {}).values():
+    kept = [outputs for _inputs, outputs in getattr(call, "kept", {}).values()]
+    for outputs in (*kept, getattr(call, "plain", None) or ()):
         for output in outputs:
             if output.grad_fn is not None and output.numel() == 1:
                 return output.grad_fn

@@ -3,9 +3,10 @@
 import os
 import resource
 import sys
+from typing import Any
 
 from ._heap_glibc import Heap
-from ._host_room import raise_the_wall
+from ._wall import NoWall
 
 UNLIMITED = 1 << 62
 _SLACK, _MOST_SLACK = 0.05, 0.3  # of the limit
@@ -15,6 +16,7 @@ _MOVES = 24 << 20
 class CudaRoom:
     """A CUDA device: what the allocator has handed out, against what it may take in all."""
 
+    wall = NoWall()  # what fails on the device says so itself
     workspace = 1.2  # what a larger part may take, against its graph: to try one that does not fit costs little here
     share = 1.0  # of the room, for parts that nothing of is computed twice
 
@@ -71,6 +73,7 @@ class CudaRoom:
 class MetalRoom:
     """Apple's GPU: what the driver holds for this process, against what Metal recommends."""
 
+    wall = NoWall()
     workspace, share = 1.5, 1.0
 
     def __init__(self, torch):
@@ -107,9 +110,10 @@ class HostRoom:
     workspace = 1.5
     share = 0.6  # a CPU is as fast with smaller parts, and with room to spare memory need not be made anew each time
 
-    def __init__(self):
+    def __init__(self, wall=None):
+        self.wall = wall or NoWall()
         self.page = os.sysconf("SC_PAGE_SIZE")
-        self.file = None
+        self.file: "Any" = None
         self.heap = None
         self.tidied = None  # called when memory is from here on given back as soon as it is free
         if sys.platform.startswith("linux"):
@@ -135,8 +139,9 @@ class HostRoom:
 
     @property
     def limit(self):
-        wall = resource.getrlimit(resource.RLIMIT_DATA)[0] if self.file is not None else resource.RLIM_INFINITY
-        return UNLIMITED if wall == resource.RLIM_INFINITY else wall
+        own = resource.getrlimit(resource.RLIMIT_DATA)[0] if self.file is not None else resource.RLIM_INFINITY
+        wall = self.wall.at() or UNLIMITED
+        return wall if own == resource.RLIM_INFINITY else min(own, wall)
 
     @property
     def slack(self):
@@ -154,7 +159,7 @@ class HostRoom:
         if first:
             self.heap = Heap()
         self.heap.give_back()
-        raise_the_wall(self._untouched() - before)
+        self.wall.move(self._untouched() - before)
         if first and self.tidied is not None:
             self.tidied()
 
@@ -163,10 +168,10 @@ class HostRoom:
         return data - (resident - shared)
 
 
-def room_of(torch, device):
+def room_of(torch, device, wall=None):
     """The room of the device that a model lies on."""
     if device.type == "cuda":
         return CudaRoom(torch, device)
     if device.type == "mps":
         return MetalRoom(torch)
-    return HostRoom()
+    return HostRoom(wall)

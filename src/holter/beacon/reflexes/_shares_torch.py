@@ -53,7 +53,7 @@ def _rule_of(torch, first, second, sizes, leaves, axes, bounds):
                 counts = counts_of(torch, leaf, how)
                 if counts is not None and [float(counts[x:y].sum()) for x, y in bounds] == [a, b]:
                     return how, n
-    return "samples"  # what it is divided by is not in the batch: each sample counts the same
+    raise Unsplittable("the loss is divided by a number that is not found in the batch")
 
 
 def counts_of(torch, leaf, how):

@@ -8,12 +8,13 @@ import os
 import threading
 from time import monotonic
 
-from . import _state_file
+from . import _host_free as free
+from . import _host_room, _state_file
 
 _KEPT = 2
 _OF_MEMORY = 0.05  # of the memory there is, for all that lies in shared memory
 _DISK_EVERY = 60.0
-_END, _OVER = ".state", ".over"
+_END = ".state"
 
 
 class Store:
@@ -50,15 +51,12 @@ class Store:
                 self.guest.guard.caught("state", error)
         return None
 
-    def over(self):
-        """True for a loop that an earlier attempt was done with, and with the next one too."""
-        return any(os.path.exists(os.path.join(folder, self.name + _OVER)) for folder in self._folders())
-
     def forget(self):
-        """Drop all states of a loop that is done with; that it is stays known."""
-        for folder in self._folders():
-            os.close(os.open(os.path.join(folder, self.name + _OVER), os.O_CREAT | os.O_WRONLY, 0o600))
-        for _number, path in self._paths():
+        """Drop all states of a loop that is done with, also the one that is still to be written."""
+        written = list(self._paths())
+        with self.lock:
+            self.waiting, self.disk, self.fast = None, None, None
+        for _number, path in written:
             os.unlink(path)
 
     def _folders(self):
@@ -101,10 +99,16 @@ class Store:
     def _fits(self):
         """Shared memory counts as the run's own: only as much of it is taken as will not be missed."""
         try:
-            free = os.statvfs(self.fast or "")
+            there = os.statvfs(self.fast or "")
         except OSError:
             return False
-        return (_KEPT + 1) * self.size <= min(_OF_MEMORY * _memory(), free.f_bavail * free.f_frsize / 2)
+        room = min(_OF_MEMORY * _memory(), there.f_bavail * there.f_frsize / 2)
+        return (_KEPT + 1) * self.size <= room and self.has_room()
+
+    def has_room(self):
+        """A copy of the state is taken from what the training has left: never more than a tenth of it."""
+        left = free.left()
+        return left is None or self.size <= left // free.SHARE
 
     def _write(self, folder, frame, tensors, lasting):
         if not folder:
@@ -121,12 +125,6 @@ class Store:
 
 
 def _memory():
-    """The memory that this process may take: the machine's, or what the soft wall leaves of it."""
+    """The memory that this process may take: the machine's, or its control groups'."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        import resource
-
-        wall = resource.getrlimit(resource.RLIMIT_DATA)[0]
-    except (ImportError, OSError):
-        return total
-    return total if wall < 0 else min(total, wall)
+    return min([total, *(limit for _folder, limit in _host_room.groups())])

@@ -42,7 +42,7 @@ class Tuning:
         self.tried[self.parts] = usual
         if self.best is None or usual < _QUICKER * self.best[0]:
             self.best = usual, self.parts
-        self._go_on(fits)
+        self._go_on(self.best[1], fits)
 
     def did_not_fit(self, asked, rows):
         """So many samples were asked for, and only so many fit."""
@@ -51,16 +51,15 @@ class Tuning:
         if self.best is not None:
             if self.best[1] <= self.too_few:  # what fitted no longer does: begin anew from there
                 too_few = self.too_few
-                self.__init__(self.size, rows, self.fewest)
+                Tuning.__init__(self, self.size, rows, self.fewest)
                 self.too_few = too_few
             else:
-                self._go_on(lambda _rows: True)
+                self._go_on(self.best[1], lambda _rows: True)
         else:
             self.parts = self.first = _parts(self.size, rows)
 
-    def _go_on(self, fits):
+    def _go_on(self, best, fits):
         """To the next number that is worth a try, or for good to the best."""
-        best = self.best[1]
         # The last one is not for speed in place, but to know how large a part may be where none is computed twice.
         for parts in (-(-best // 2), 2 * best, best - 1, best + 1, min(self.tried) - 1):
             if parts in self.tried or parts <= self.too_few or parts > _MOST * self.first:

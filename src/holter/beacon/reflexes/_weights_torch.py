@@ -4,6 +4,10 @@ A stand-in is a leaf over the same memory. So hooks on a weight, gradients that 
 within backward meet one whole gradient, as they would have without the split.
 """
 
+import weakref
+
+from ._leaves import bytes_of
+
 
 class StandIns:
     """The weights of one model that are trained, and where in it they are found."""
@@ -18,12 +22,15 @@ class StandIns:
             for key, weight in part._parameters.items():
                 if weight is not None and weight.requires_grad:
                     self._add(part._parameters, key, weight, known)
-            # Recurrent layers hand their kernels a list of their own.
+            # Recurrent layers hand their kernels a list of their own, and make it anew where its weights are others.
             flat = part.__dict__.get("_flat_weights")
             if isinstance(flat, list):
-                for at, weight in enumerate(flat):
-                    if weight is not None and id(weight) in known:
-                        self._add(flat, at, weight, known)
+                mine = [known.get(id(weight), weight) for weight in flat]
+                self.places.append((part.__dict__, "_flat_weights", flat, mine))
+                refs = part.__dict__.get("_flat_weight_refs")
+                if refs is not None:
+                    new = [None if weight is None else weakref.ref(weight) for weight in mine]
+                    self.places.append((part.__dict__, "_flat_weight_refs", refs, new))
 
     def _add(self, holder, key, weight, known):
         if id(weight) not in known:
@@ -60,4 +67,9 @@ class StandIns:
 
     @property
     def bytes(self):
-        return sum(weight.numel() * weight.element_size() for weight in self.weights)
+        return bytes_of(self.weights)
+
+
+def trained_bytes(module):
+    """What the gradients of a model will take."""
+    return bytes_of([weight for weight in module.parameters() if weight.requires_grad])

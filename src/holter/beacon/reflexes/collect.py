@@ -13,7 +13,6 @@ from . import _host_free as free
 from . import _host_room
 from ._graphs_tensorflow import let_go, still_there
 
-_NEAR = 0.3  # of the memory that this process has or may still have: below this it is time
 _WORTH = 0.02  # of it: what is given back, for which it was worth while
 _PAUSE, _LONGEST = 2.0, 600.0  # seconds
 _FELL = 0.75  # of what was left: when it has become so much less, no pause is kept
@@ -42,8 +41,9 @@ class Collect:
     def look(self):
         """Collect where memory is running out; less and less often where that gives nothing back."""
         now, held, left = monotonic(), free.held(), free.left()
-        if held is None or left is None or left > _NEAR * (held + left):
+        if not free.near(held, left):
             return
+        free.release()
         if now < self.next_at and left > _FELL * self.left_then:
             return
         self.collect(now, held, left)
@@ -55,7 +55,7 @@ class Collect:
         worth = given > _WORTH * (held + left) or graphs > 0
         after = free.left()
         # What some thread was just looking at is still there: where it is as near as before, the next look tries again.
-        relieved = after is None or after > _NEAR * (free.held() + after)
+        relieved = not free.near(free.held(), after)
         self.pause = (_PAUSE if relieved else 0.0) if worth else min(_LONGEST, 2 * max(_PAUSE, self.pause))
         # A collection looks at every object there is: where it gives nothing back it may take a hundredth of the time.
         took = monotonic() - now

@@ -1,166 +1,111 @@
-"""Run a model's call outside of training in parts (Keras on TensorFlow), where its batch does not fit. Keeps: exact.
+"""A call of a Keras model outside of training that ran out of memory (TensorFlow) is made again in parts. Keeps: exact.
 
-Only a call from outside, with no tape that would have to see it: all held-out samples at once, say. On a GPU the error
-is caught; on a CPU there is none, so that a batch larger than all before is judged by what two small parts take.
+Asked only when the call has failed, from outside and with no tape that would have to see it: all held-out samples at
+once, say. First it is seen, on two samples, that each has its output by itself and that the call writes nothing.
 `predict` and `evaluate` come in batches of their own, and are left alone.
 """
 
-import functools
-import math
 import sys
 import weakref
-from threading import get_ident
 
 from ._leaves import Unsplittable
-from ._pieces_keras import Pieces, join, mixes_samples
-from ._tryout_keras import Growth, estimate, foretell
+from ._micro_batch_keras import Batch, put_back
+
+_ROOM = 1e-2
 
 
 class Evaluation:
-    """Stands around `Model.__call__`."""
+    """Asked with a call that has failed."""
 
-    def __init__(self, split):
-        self.split, self.loop, self.tf = split, split.loop, split.tf
+    def __init__(self, healer):
+        self.healer, self.guest, self.loop, self.tf = healer, healer.guest, healer.loop, healer.tf
         self.could_record = sys.modules["tensorflow.python.eager.record"].could_possibly_record
-        self.calls = weakref.WeakKeyDictionary()  # by model
-        self.within = False
+        self.proven = weakref.WeakKeyDictionary()  # by model: the samples that fit at once, 0 where it is left alone
 
-    def patch(self, model_class):
-        inner = model_class.__call__
-        loop, eagerly = self.loop, self.tf.executing_eagerly
-
-        @functools.wraps(inner)
-        def __call__(model, *args, **kwargs):  # noqa: N807
-            if self.within or loop.in_fit or loop.busy or get_ident() != loop.thread or not eagerly():
-                return inner(model, *args, **kwargs)
-            self.within = True
-            try:
-                if self.could_record() or not _is_one_batch(self.tf, args, kwargs):
-                    return inner(model, *args, **kwargs)
-                calls = self.calls.get(model)
-                if calls is None:
-                    calls = self.calls[model] = Calls(self.split, model)
-                return calls.call(inner, args[0], kwargs)
-            finally:
-                self.within = False
-
-        model_class.__call__ = __call__
-
-
-class Calls:
-    """Those of one model."""
-
-    def __init__(self, split, model):
-        self.split, self.tf, self.model = split, split.tf, weakref.ref(model)
-        self.name = type(model).__name__
-        self.rows = self.told = 0
-        self.growth = Growth()
-        self.words = ""
-        self.is_left_alone = False
-
-    def call(self, inner, x, kwargs):
-        model, failed = self.model(), None
-        if not self.is_left_alone:
-            self._look_ahead(inner, model, x, kwargs)
-        if not self.rows:
-            try:
-                return inner(model, x, **kwargs)
-            except Exception as error:
-                if self.is_left_alone or not self.split.is_oom(error):
-                    raise
-                failed = error
-            failed.__traceback__ = failed.__context__ = None
+    def again(self, inner, model, args, kwargs, error):
+        """What the call would have given, in a tuple; None where it is to fail."""
+        loop, tf = self.loop, self.tf
+        if loop.in_fit or loop.busy or not loop.mine() or not tf.executing_eagerly() or self.could_record():
+            return None
+        if not self.healer.is_oom(error) or self.proven.get(model) == 0 or not _is_one_batch(tf, args, kwargs):
+            return None
+        error.__traceback__ = error.__context__ = None  # its frames hold the tensors of what failed
         try:
-            return self._in_parts(inner, model, x, kwargs, failed)
-        except Exception as error:
-            known = isinstance(error, Unsplittable)
-            self._leave_alone(str(error) if known else "a part failed (%s)" % type(error).__name__)
-        if failed is not None:
-            raise failed
-        return inner(model, x, **kwargs)
+            return (self._in_parts(inner, model, Batch(tf, args[0]), kwargs),)
+        except Exception as failed:
+            because = "an evaluation: %s" % self.healer.words_for(failed)
+        self.proven[model] = 0
+        step, name = self.guest.beat.steps + 1, type(model).__name__
+        self.guest.say("declined", act="split-batch", step=step, model=name, because=because)
+        return None
 
-    def _in_parts(self, inner, model, x, kwargs, failed):
-        pieces = Pieces(self.tf, x)
-        if failed is not None:
-            self.rows = pieces.size
-            self._halve()
-        self._check(inner, model, x, kwargs)
+    def _in_parts(self, inner, model, batch, kwargs):
+        def call(begin, end):
+            return inner(model, batch.packed(batch.cut(begin, end)), **kwargs)
+
+        is_new = model not in self.proven
+        if is_new:
+            self._prove(model, batch, call)
+        rows = min(self.proven.get(model) or batch.size, -(-batch.size // 2))
         done, begin = [], 0
-        while begin < pieces.size:
-            end = min(pieces.size, begin + self.rows)
+        while begin < batch.size:
+            end = min(batch.size, begin + rows)
             try:
-                done.append(inner(model, pieces.cut(begin, end), **kwargs))
+                done.append(call(begin, end))
                 begin = end
                 continue
             except Exception as error:
-                if not self.split.is_oom(error):
+                if not self.healer.is_oom(error):
                     raise
                 failed = error
             failed.__traceback__ = failed.__context__ = None
-            self._halve()
-        whole = join(self.tf, done)
-        self.split.tell_split(self, pieces.size, self.words or "did not fit")
+            if end - begin == 1:
+                raise Unsplittable("a single sample does not fit")
+            rows = -(-(end - begin) // 2)
+        whole, self.proven[model] = self._join(done), rows
+        if is_new:
+            text = "the batch of %d did not fit: it is run in %d parts of up to %d"
+            self.guest.say(
+                "intervention", act="split-batch", keeps="exact", step=self.guest.beat.steps + 1, because="",
+                model=type(model).__name__, batch=batch.size, rows=rows,
+                text=text % (batch.size, -(-batch.size // rows), rows),
+            )  # fmt: skip
         return whole
 
-    def _halve(self):
-        if self.rows < 2:
+    def _prove(self, model, batch, call):
+        """Two samples together against one by one."""
+        tf = self.tf
+        if any(getattr(layer, "stateful", False) for layer in model._flatten_layers()):
+            raise Unsplittable("a stateful layer keeps a state for each sample of the batch")
+        if batch.size < 2:
             raise Unsplittable("a single sample does not fit")
-        self.rows = -(-self.rows // 2)
+        variables = [getattr(variable, "_value", variable) for variable in model.non_trainable_variables]
+        before = [(variable, tf.identity(variable)) for variable in variables]
+        together = tf.nest.flatten(call(0, 2))
+        apart = tf.nest.flatten(self._join([call(0, 1), call(1, 2)]))
+        written = [variable for variable, value in before if not bool(tf.reduce_all(tf.equal(variable, value)))]
+        if written:
+            put_back(before)
+            raise Unsplittable("the call writes %s" % written[0].name)
+        for left, right in zip(together, apart):  # noqa: B905
+            if left.shape != right.shape or not left.shape.rank or left.shape[0] != 2:
+                raise Unsplittable("the model does not give one output for each sample")
+            if left.dtype.is_floating:
+                left, right = tf.cast(left, tf.float32), tf.cast(right, tf.float32)
+                room = _ROOM * float(tf.reduce_max(tf.abs(left))) + 1e-6
+                if float(tf.reduce_max(tf.abs(left - right))) > room:
+                    raise Unsplittable("the samples of a batch depend on each other")
 
-    def _check(self, inner, model, x, kwargs):
-        def call(some, **_):
-            return inner(model, some, **kwargs)
-
-        states = self.split.states_of(model)
-        if states:
-            raise Unsplittable(states)
-        if not self.told and mixes_samples(self.tf, call, x):
-            raise Unsplittable("the samples of a batch depend on each other")
-
-    def _look_ahead(self, inner, model, x, kwargs):
-        """On a CPU, before a batch that is larger than all before: will it fit?"""
-        if self.rows or not self.split.dies_without_a_word():
-            return
-        elements = sum(math.prod(leaf.shape) for leaf in self.tf.nest.flatten(x))
-        if not self.growth.exceeds(elements):
-            return
-        try:
-            pieces = Pieces(self.tf, x)
-            need = estimate(self.tf, model, pieces.size, elements)
-            _calm, rows, self.words, _ = foretell(pieces, need, lambda: _Trial(inner, model, kwargs))
-            self.rows = rows or 0
-        except Exception as error:
-            if not isinstance(error, Unsplittable):
-                self.split.guest.guard.caught("evaluation", error)
-            self.is_left_alone = True
-
-    def _leave_alone(self, why):
-        self.is_left_alone, self.rows = True, 0
-        self.split.tell_declined(self.name, "an evaluation: %s" % why)
-
-    def keeps(self):
-        return "exact", ""
-
-
-class _Trial:
-    """A part of a call: it leaves nothing behind."""
-
-    def __init__(self, inner, model, kwargs):
-        self.call = lambda cut: inner(model, cut, **kwargs)
-
-    def ready(self, cuts):
-        for cut in cuts:
-            self.call(cut)
-
-    def try_out(self, cut):
-        self.call(cut)
-
-    def forget(self, _before):
-        """There is nothing."""
+    def _join(self, parts):
+        flat = [self.tf.nest.flatten(part) for part in parts]
+        if not all(self.tf.is_tensor(leaf) for part in flat for leaf in part):
+            raise Unsplittable("the model gives something else than tensors")
+        joined = [self.tf.concat(same, 0) for same in zip(*flat)]  # noqa: B905
+        return self.tf.nest.pack_sequence_as(parts[0], joined)
 
 
 def _is_one_batch(tf, args, kwargs):
-    """A call with a batch and nothing else that would have to be cut, as one evaluates; not one that builds a model."""
+    """A call with a batch and nothing else that would have to be cut, as one evaluates."""
     if len(args) != 1 or kwargs.get("training") or any(name != "training" for name in kwargs):
         return False
     return all(

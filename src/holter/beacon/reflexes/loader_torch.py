@@ -7,14 +7,14 @@ notice. Gradients of the parts are weighed as the loss asks for (`_reduction_tor
 happens at its last part (`_once_torch`). Keeps: equivalent, since the loop sees an iteration for each part.
 
 The first batch is where it is learned whether that is true. Where it is not, nothing has been updated yet: the batch
-is handed out once more as it came, and the reason is told.
+is handed out once more as it came, and the reason is told. Until parts are wanted nothing of it is in place.
 """
 
 import functools
-import os
 import sys
 import weakref
 
+from ..ranks import ranks
 from ._asked import parts_asked
 from ._batch_calls_torch import BatchCalls
 from ._counting_loop import who_counts
@@ -29,7 +29,7 @@ from ._weighed_torch import WeighedBackward
 
 
 class LoaderSplit:
-    """Stands around every loader's `__next__` and around `backward`."""
+    """Stands around every loader's `__next__` and around `backward`, from when parts are wanted."""
 
     def __init__(self, guest, torch):
         self.guest, self.guard, self.torch = guest, guest.guard, torch
@@ -43,7 +43,7 @@ class LoaderSplit:
         self.courses = weakref.WeakKeyDictionary()  # by iterator
         self.now = None  # the course whose part the loop is at
         self.drawn = []  # courses drawn from since the last backward
-        self.several = int(os.environ.get("WORLD_SIZE") or 1) > 1
+        self.several = ranks()[0] > 1
         self.still = False  # batches are drawn to be passed over
         self.drawing = False
         self.backwards = 0  # of the present part
@@ -51,6 +51,7 @@ class LoaderSplit:
         self.batches_of = len
         self.norms = SoftNorms(torch)
         self.once = Once(self)
+        self.armed = False
 
     def watch(self, models, optimizer):
         """Know what is trained: models, and the optimizer that does it."""
@@ -67,10 +68,17 @@ class LoaderSplit:
 
     # --- drawing ------------------------------------------------------------------------------------------
 
+    def arm(self):
+        """Stand where a loop's batches and updates go by; once."""
+        if not self.armed:
+            self.armed = True
+            self.guest.say("armed", act="split-loader")
+            self.patch()
+
     def patch(self):
         loader_class = self.torch.utils.data.DataLoader
         iterator_class = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-        inner_next, inner_iter, inner_len = iterator_class.__next__, loader_class.__iter__, loader_class.__len__
+        inner_next, inner_len = iterator_class.__next__, loader_class.__len__
         self.batches_of, lengths = inner_len, Lengths(self)
 
         @functools.wraps(inner_next)
@@ -88,30 +96,26 @@ class LoaderSplit:
                 return batch
             return self._next(course, iterator, inner_next)
 
-        @functools.wraps(inner_iter)
-        def __iter__(loader):  # noqa: N807
-            iterator = inner_iter(loader)
-            self.guard(self._begins)(loader, iterator)
-            return iterator
-
         @functools.wraps(inner_len)
         def __len__(loader):  # noqa: N807
             return lengths.length(loader, inner_len(loader))
 
-        iterator_class.__next__, loader_class.__iter__, loader_class.__len__ = __next__, __iter__, __len__
+        iterator_class.__next__, loader_class.__len__ = __next__, __len__
         WeighedBackward(self).patch()
         BatchCalls(self).patch()
 
     def ask(self, times):
         """So many times the parts, from the next pass on or where this one can be gone on with so."""
         self.wanted = max(self.wanted, max(1, self.parts) * times)
+        self.guard(self.arm)()
 
     @property
     def waits(self):
         """Whole batches are handed out, and parts are wanted."""
         return self.parts < self.wanted and self.parts < 2
 
-    def _begins(self, loader, iterator):
+    def begins(self, loader, iterator):
+        """A pass over a loader; told by the adapter, from the first one on."""
         # One that keeps its workers refers to its iterator, and both would stay; another may be nobody else's.
         self.passes[iterator] = weakref.ref(loader) if loader.persistent_workers else lambda: loader
         if self.wanted != self.parts and not any(course.open and course.cut for course in self.courses.values()):

@@ -90,12 +90,19 @@ class _Options:
 
 @functools.lru_cache(maxsize=1)
 def _class(torch):
-    class LossInParts(torch.autograd.Function):
+    class LossInParts(torch.autograd.Function):  # type: ignore[name-defined, misc]
         @staticmethod
         def forward(ctx, reflex, inner, how, room, logits, target):
             ctx.save_for_backward(logits, target)
             ctx.reflex, ctx.inner, ctx.how, ctx.room = reflex, inner, how, room
-            loss, ctx.gradient, ctx.scale = _in_parts(torch, reflex, inner, how, room, logits, target)
+            try:
+                with room.wall:
+                    loss, ctx.gradient, ctx.scale = _in_parts(torch, reflex, inner, how, room, logits, target)
+            except Exception as error:
+                if not room.wall.at() or not is_oom(error):
+                    raise
+                # It was our wall that it failed at: the kernel may allow it.
+                loss, ctx.gradient, ctx.scale = _in_parts(torch, reflex, inner, how, room, logits, target)
             return loss
 
         @staticmethod

@@ -60,7 +60,7 @@ class NanHeal:
             self.until -= 1
             if self.until >= 0 and (self.states.cuda is not None or self.beat.since < self.states.next_at):
                 return None
-        if self.acts.off:
+        if self.acts.off or not self._may_look(optimizer):
             return None
         try:
             closure = args[1] if len(args) > 1 else kwargs.get("closure") if kwargs else None
@@ -85,17 +85,21 @@ class NanHeal:
             self.guard.caught("before step", error)
             return None
 
-    def after(self, _optimizer, _args, _kwargs):
+    def after(self, optimizer, _args, _kwargs):
         """The hook after a step: give back what it was not shown, and keep a good state from time to time."""
         late = self.states.cuda is not None or self.within
-        if self.is_compiling() or (self.calm and not (late and self.beat.since >= self.states.next_at)):
+        if (
+            self.is_compiling()
+            or not self.adapter.unseen.alone()
+            or (self.calm and not (late and self.beat.since >= self.states.next_at))
+        ):
             return
         try:
             if self.rate.lowered:
                 self.rate.give_back()
             if self.acts.hidden:
                 self.acts.show()
-            elif late:
+            elif late and self._may_look(optimizer):
                 self._keep(None)
             self._look_up()
         except Exception as error:
@@ -111,6 +115,14 @@ class NanHeal:
             return
         if not self.acts.ran_off(pending):
             self.states.keep(max(1, self.beat.steps + (pending is None)), self.acts.losses())
+
+    def _may_look(self, optimizer):
+        """In calm nobody may notice that gradients are read and states kept: a profiler, a subclass of tensors."""
+        if self.suspect or self.late.asked or self.acts.hidden or self.states.busy or self.rate.factor != 1.0:
+            return True
+        unseen = self.adapter.unseen
+        params = (p for group in optimizer.param_groups for p in group["params"])
+        return unseen.may_compute() and all(map(unseen.is_plain, params))
 
     def _look_up(self):
         """Calm is when a step needs no more than to be counted."""

@@ -15,12 +15,16 @@ import shutil
 import sys
 from time import monotonic
 
+from . import _whose_state as whose
 from ._checkpoints import Checkpoints
 
 _OF_THE_TIME = 0.1
 _KEPT, _OF_THE_DISK = 4 << 30, 0.1  # bytes of weights of fits that are done, and the share of what is free
 _COUNTED = ("wait", "best", "best_epoch", "best_weights", "stopped_epoch", "cooldown_counter", "_current_epoch")
 _BECAUSE = "data are drawn and shuffled anew"
+_DATA = ("x", "y", "sample_weight", "validation_data")
+_NOT_GIVEN = (*_DATA, "self", "callbacks", "verbose")
+_SEEN = 1 << 12  # elements of each weight that are looked at
 
 
 def arm(guest, keras, owner):
@@ -33,7 +37,6 @@ def arm(guest, keras, owner):
     @functools.wraps(inner)
     def fit(model, *args, **kwargs):
         try:
-            notes.fits += 1
             bound = signature.bind(model, *args, **kwargs)
             theirs = bound.arguments.get("callbacks")
             if isinstance(theirs, keras.callbacks.CallbackList):
@@ -43,7 +46,11 @@ def arm(guest, keras, owner):
                 if not made:
                     made.append(_backup_class(keras))
                 listed = theirs if isinstance(theirs, (list, tuple)) else [theirs] if theirs is not None else []
-                bound.arguments["callbacks"] = [*listed, made[0](guest, notes, listed)]
+                at = whose.place(sys._getframe(1))
+                key, proof = _whose(model, bound.arguments, listed, at)
+                training = notes.trainings.begin(key, proof, at)
+                shapes = guest.guard(_shapes)(bound.arguments.get("x"))
+                bound.arguments["callbacks"] = [*listed, made[0](guest, notes, listed, training, shapes)]
                 args, kwargs = bound.args[1:], bound.kwargs
         except Exception as error:
             guest.guard.caught("backup", error)
@@ -53,13 +60,14 @@ def arm(guest, keras, owner):
 
 
 def _backup_class(keras):
-    class Backup(keras.callbacks.Callback):
+    class Backup(keras.callbacks.Callback):  # type: ignore[name-defined, misc]
         """The last of the script's callbacks, so that what those do at the end of an epoch is done."""
 
-        def __init__(self, guest, notes, others):
+        def __init__(self, guest, notes, others, training, shapes):
             super().__init__()
             self.guest, self.notes, self.others = guest, notes, others
-            self.folder = os.path.join(os.path.dirname(notes.path), "keras-%d" % notes.fits)
+            self.training, self.shapes = training, shapes
+            self.folder = os.path.join(os.path.dirname(notes.path), "keras-" + training.number)
             self.own = any("BackupAndRestore" in [cls.__name__ for cls in type(one).__mro__] for one in others)
             self.begun = 0  # epochs of the attempts before
             self.past = {}
@@ -70,7 +78,7 @@ def _backup_class(keras):
             self.steps = self.guest.guard(_steps)(model) or 0  # before any callback has loaded anything
 
         def on_train_begin(self, logs=None):  # noqa: ARG002 - Keras's signature
-            if self.notes.again:
+            if self.training.again or (self.own and self.notes.again):
                 self.guest.guard(self._restore)()
 
         def on_epoch_end(self, epoch, logs=None):
@@ -104,19 +112,28 @@ def _backup_class(keras):
             model, weights = self.model, os.path.join(self.folder, saved["weights"])
             if not os.path.exists(weights):
                 return False  # one of many fits, whose weights were too much to keep: it is done again
-            if not model.built:
-                model.build_from_config(saved["build"])
-            before = model.get_weights()
+            if not model.built and (self.shapes is None or self.shapes != saved["shapes"]):
+                # To build it by what was saved would make another model of it, where the data have another shape.
+                return self._decline("the model is not built yet, and the shape of its data can't be told")
+            before = None
             try:
+                if not model.built:
+                    model.build_from_config(saved["build"])
+                before = [(variable, variable.numpy()) for variable in _variables(model)]
                 if model.optimizer is not None and not model.optimizer.built:
                     model.optimizer.build(model.trainable_variables)
+                if _structure(_variables(model)) != saved["structure"]:
+                    raise ValueError("its weights have other shapes")
                 model.load_weights(weights)
                 return True
             except Exception as error:
-                model.set_weights(before)
-                because = "the backup does not fit the model: %s" % str(error)[:200]
-                self.guest.say("declined", act="resume", step=self.guest.beat.steps + 1, because=because)
-                return False
+                for variable, value in before or ():
+                    variable.assign(value)
+                return self._decline("the backup does not fit the model: %s" % str(error)[:200])
+
+        def _decline(self, because):
+            self.guest.say("declined", act="resume", step=self.guest.beat.steps + 1, because=because)
+            return False
 
         def _tell(self, before, text, saved=0):
             now = _steps(self.model)
@@ -144,6 +161,8 @@ def _backup_class(keras):
                 "steps": _steps(self.model) - self.steps,
                 "weights": weights,
                 "build": self.model.get_build_config(),
+                "shapes": self.shapes,
+                "structure": _structure(_variables(self.model)),
                 "history": self.past,
                 "callbacks": [{k: v for k, v in vars(one).items() if k in _COUNTED} for one in self.others],
                 "python": random.getstate(),
@@ -162,7 +181,8 @@ def _backup_class(keras):
             # A last one, as of all epochs: a fit that is done is not done again when a later one is killed.
             if not self.own and self.past:
                 self._write(max(self.params.get("epochs") or 0, *map(len, self.past.values())))
-                _bound(os.path.dirname(self.folder), self.notes.fits)
+                _bound(os.path.dirname(self.folder))
+            self.notes.trainings.over(self.training)
 
     return Backup
 
@@ -174,13 +194,73 @@ def _read(path):
         return pickle.load(file)
 
 
-def _bound(folder, fits):
+def _whose(model, given, callbacks, at):
+    """What a fit is known again by, and what proves it to be the same to the bit: None where not all can be seen."""
+    parts, numpy = list(model._flatten_layers()), sys.modules["numpy"]
+    # A layer or model of one's own may hold anything: that two of them do the same can't be seen.
+    seen = all(type(part).__module__.startswith(("keras.", "tf_keras.")) for part in parts)
+    settings = []
+    for setting in (model.get_compile_config, *(part.get_config for part in parts if part is not model)):
+        try:
+            settings.append(whose.plain(setting()))
+        except Exception:  # one that can't be written down
+            settings.append(None)
+    data = [whose.sample(given.get(name), numpy) for name in _DATA]
+    key = (
+        at,
+        [(type(part).__name__, whose.numbers_of(part)) for part in parts],
+        _structure(_variables(model)) if model.built else None,
+        settings,
+        whose.plain(getattr(model, "loss", None)),
+        whose.plain({name: value for name, value in given.items() if name not in _NOT_GIVEN}, words=False),
+        [(type(one).__name__, whose.numbers_of(one)) for one in callbacks],
+        [_kind_of(given.get(name)) for name in _DATA],
+        data,
+    )
+    if not seen or None in settings or None in data:
+        return key, None
+    weights = [_some_of(variable.numpy()) for variable in _variables(model)] if model.built else None
+    return key, whose.digest(whose.random_now(), weights)
+
+
+def _kind_of(data):
+    spec = getattr(data, "element_spec", None)
+    return (type(data).__name__, repr(spec)) if spec is not None else whose.plain(data, words=False)
+
+
+def _some_of(values):
+    flat = values.reshape(-1)
+    return flat[:: max(1, flat.size // _SEEN)].tobytes()
+
+
+def _variables(model):
+    return [*model.variables, *(model.optimizer.variables if model.optimizer is not None else ())]
+
+
+def _structure(variables):
+    return [(tuple(variable.shape), str(variable.dtype)) for variable in variables]
+
+
+def _shapes(x):
+    """The shape of one sample; None where only drawing one would tell."""
+    if isinstance(x, (list, tuple)):
+        return [_shapes(one) for one in x]
+    if isinstance(x, dict):
+        return {name: _shapes(one) for name, one in x.items()}
+    spec = getattr(x, "element_spec", None)
+    if spec is not None:
+        return repr(spec)
+    shape = getattr(x, "shape", None)
+    return None if shape is None else tuple(shape[1:])
+
+
+def _bound(folder):
     """Drop the weights of the oldest fits, where all of them are too much."""
     sizes = []
-    for number in range(1, fits + 1):
-        own = os.path.join(folder, "keras-%d" % number)
+    for own in (os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("keras-")):
         names = os.listdir(own) if os.path.isdir(own) else ()
         sizes.append((own, sum(os.path.getsize(os.path.join(own, name)) for name in names if name.endswith(".h5"))))
+    sizes.sort(key=lambda one: os.path.getmtime(one[0]))
     over = sum(size for _, size in sizes) - min(_KEPT, int(_OF_THE_DISK * shutil.disk_usage(folder).free))
     for own, size in sizes[:-1]:
         if over > 0 and size:

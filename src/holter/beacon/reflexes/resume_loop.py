@@ -6,16 +6,17 @@
 The outermost call names what is to be kept; calls within it only have a place of their own. Whenever a pass of the
 innermost loop has made its step, and some seconds have gone by, the state is copied: what was named, the random
 generators, and the place in each loop. In a process that was started again the state is put back, what was done is
-passed over, and the loop goes on. Keeps: exact, as far as the script keeps nothing else from step to step.
+passed over, and the loop goes on, where it is known to be the same one (`_whose_state`). A loop that was done is run
+again: what it draws from is not seen before it is under way, and it may be another one's turn. Keeps: exact, as far as
+the script keeps nothing else from step to step.
 """
 
-import os
 import sys
 from math import nan
 from time import monotonic, thread_time
-from zlib import crc32
 
 from ...record import ring_format as f
+from . import _whose_state as whose
 from ._loop_state import Snapshot, can_be_kept, cooked, generators_of, put_back, put_back_random, random_state, raw
 from ._state_store import Store
 
@@ -35,9 +36,9 @@ class Loops:
 
     def __init__(self, guest):
         self.guest = guest
-        self.attempt = int(os.environ.get("HOLTER_ATTEMPT") or 1)
-        self.sessions = []  # of the outermost loops so far
-        self.session = None  # the present one
+        self.trainings = whose.Trainings(guest, "loop")
+        self.session = None  # of the present outermost loop
+        self.kept = []  # the last two, also those that were left by a `break`
         self.levels = []
         self.steps_before = 0  # of earlier attempts
 
@@ -46,13 +47,11 @@ class Loops:
         guard, beat = self.guest.guard, self.guest.beat
         level, outermost = Level(items), not self.levels
         if outermost:
-            self.session = guard(self._begin)(every, things)
+            self.session = guard(self._begin)(items, every, things)
         session = self.session
         self.levels.append(level)
         try:
             if session is not None:
-                if session.over:
-                    return
                 guard(session.enter)(self.levels)
             source = iter(items)
             if level.skip:
@@ -74,7 +73,7 @@ class Loops:
                 if session is not None:
                     guard(session.boundary)(self.levels, beat.steps != before)
             if outermost and session is not None:
-                guard(session.finished)(self.levels)
+                guard(session.finished)()
         finally:
             while self.levels and self.levels.pop() is not level:
                 pass  # loops within, left by an exception
@@ -91,38 +90,30 @@ class Loops:
         """A loader that hands out its batches in parts: only a whole one counts."""
         return self.guest.parts is not None and self.guest.parts.midway(source)
 
-    def _begin(self, every, things):
-        name = "loop-%08x-%d" % (crc32("\0".join(sys.argv).encode("utf-8", "replace")), len(self.sessions))
+    def _begin(self, items, every, things):
         unknown = [word for word, thing in things.items() if not can_be_kept(thing)]
         because = ""
+        if not self.guest.heal:
+            return None  # it has become one of several ranks since, and that was said
         if unknown:
             because = "%s has no state_dict that could be copied" % ", ".join(unknown)
-        elif int(os.environ.get("WORLD_SIZE") or 1) > 1:
-            because = "there are several ranks, which would have to be copied at the same step"
-        elif not self._claim(name):
-            because = "another process of this run has the same command line and a loop of the same number"
-        session = None
+        elif self.trainings.path is None:
+            because = "there is no folder to keep it in"
         if because:
             self.guest.say("declined", act="resumable", step=self.guest.beat.steps + 1, because=because)
-        else:
-            session = Session(self, name, every, things)
-        self.sessions.append(session)
-        if len(self.sessions) > 2 and self.sessions[-3] is not None:
-            self.sessions[-3].store.forget()  # a script with a loop per epoch would fill the disk
-            self.sessions[-3] = None
-        if session is not None and self.attempt > 1:
+            return None
+        at = whose.place(sys._getframe(1))
+        length = len(items) if hasattr(items, "__len__") else None
+        key = at, type(items).__name__, length, [(word, _described(thing)) for word, thing in things.items()]
+        training = self.trainings.begin(key, None, at)
+        session = Session(self, training, every, things)
+        self.kept.append(session)
+        for old in self.kept[:-2]:
+            old.store.forget()  # a script with a loop per epoch would fill the disk
+        del self.kept[:-2]
+        if training.again:
             session.restore()
         return session
-
-    def _claim(self, name):
-        folder = os.environ.get("HOLTER_STATE") or os.environ.get("HOLTER_STATE_DISK")
-        if not folder:
-            return False
-        try:
-            os.close(os.open(os.path.join(folder, "%s.%d.taken" % (name, self.attempt)), os.O_CREAT | os.O_EXCL, 0o600))
-        except FileExistsError:
-            return False
-        return True
 
     def _stepped(self, before):
         beat = self.guest.beat
@@ -145,18 +136,17 @@ class Level:
 class Session:
     """One outermost loop with all that is in it: its state, and what is still to be gone through after a restart."""
 
-    def __init__(self, loops, name, every, things):
+    def __init__(self, loops, training, every, things):
         self.loops, self.guest, self.every, self.things = loops, loops.guest, every, things
-        self.store = Store(self.guest, name)
+        self.training = training
+        self.store = Store(self.guest, "loop-" + training.number)
         self.next_copy = 0.0
         self.saved = self.tensors = None  # until the loops are where they were
-        self.over = False  # an earlier attempt has left this loop behind
 
     def restore(self):
         """Put back the newest state; if that fails, all is as the script made it."""
         found = self.store.newest()
         if found is None:
-            self.over = self.store.over()
             return
         saved, tensors, where = found
         beat = self.guest.beat
@@ -197,7 +187,7 @@ class Session:
 
     def arrived(self, levels):
         """A loop has passed over what was done; after the innermost one all is as it was."""
-        if len(levels) < len(self.saved["at"]):
+        if self.saved is None or len(levels) < len(self.saved["at"]):
             return
         # Again, for what the script has done on the way to this loop.
         put_back(self.things, self.saved["things"], self.tensors)
@@ -208,6 +198,9 @@ class Session:
         """A pass is done: copy the state when it is time, after a step, when no gradients are half gathered."""
         now = monotonic()
         if now < self.next_copy or not stepped or self.store.busy or self.saved is not None:
+            return
+        if not self.store.has_room():
+            self.next_copy = now + max(1.0, self.every)
             return
         first, began = not self.next_copy, thread_time()
         self.copy(levels)
@@ -235,7 +228,17 @@ class Session:
         finally:
             beat.enter(previous)
 
-    def finished(self, levels):
-        """The outermost loop is done: a process that is killed after it need not train again."""
-        if self.saved is None:
-            self.copy(levels)
+    def finished(self):
+        """The outermost loop is done, and its states are of no use."""
+        self.loops.trainings.over(self.training)
+        self.store.forget()
+
+
+def _described(thing):
+    """What something is known again by: its kind, its structure and its numbers."""
+    if hasattr(thing, "modules") and hasattr(thing, "state_dict"):
+        return type(thing).__name__, whose.structure(thing)
+    groups = getattr(thing, "param_groups", None)
+    if groups is not None:
+        return type(thing).__name__, whose.plain(groups, words=False)
+    return type(thing).__name__, whose.numbers_of(thing) if hasattr(thing, "state_dict") else None

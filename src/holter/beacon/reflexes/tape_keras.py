@@ -1,134 +1,58 @@
-"""Hold back an update that is no number in a loop with a tape: TensorFlow with an optimizer of Keras.
+"""Hold back an update that is not finite in an eager loop with a tape: TensorFlow with an optimizer of Keras.
 
-`fit` has a guard of its own (`nan_keras`). Here it is the optimizer that is stood around. Eagerly its gradients are
-read before the update; where the loop's step is traced, the question becomes a part of the graph, with a count of the
-updates that were left out, which is read once a second. All gradients are read each time, so that no weight ever stops
-being a number and there is nothing to go back from. Keeps: equivalent. It lets go when more than about one update in
-five would have to be left out: then no batch is to blame, and the run ends with its true cause.
+Asked only when the loss of this step, or a small gradient of it, was seen not to be finite: then all gradients are
+read, and where one is not, the optimizer is not called. Keeps: equivalent. It lets go when more than about one update
+in five would have to be left out: no batch is to blame then. A step that is traced makes its update within
+its graph, which is left as it is: that is declined.
 """
 
-import atexit
-import functools
-import weakref
-
+from ..adapters import _np_finite
+from ._micro_batch_keras import scales_loss
 from ._patience import Patience
-from ._step_keras import finite, scales_loss
 
 _TOLD = 5
+_TRACED = "the update is made inside a tf.function: skip it there where the loss is not finite, with tf.cond"
 
 
 class TapeHold:
-    """Stands around `Optimizer.apply`."""
+    """Asked before an update of a step that is suspect."""
 
     def __init__(self, guest, loop, tensorflow):
         self.guest, self.loop, self.tf = guest, loop, tensorflow
-        self.counts = weakref.WeakKeyDictionary()  # by optimizer: what its graphs have counted
-        self.guarding = None  # a variable that all graphs ask
-        self.optimizers = weakref.WeakSet()  # all that were met
-        self.graph = tensorflow.compat.v1.get_default_graph
-        self.noted = self.noted_in = None  # where an update is to be noted, and not made
-        self.off = self.within = False
-        self.held = self.read = 0
+        self.held = 0
+        self.off = self.is_told = False
         self.patience = Patience()
 
-    def note(self, noted):
-        """Note updates in a list and make none, until there is no list."""
-        self.noted, self.noted_in = noted, self.graph()
-
-    def patch(self, owner):
-        inner = owner.apply
-
-        @functools.wraps(inner)
-        def apply(optimizer, grads, trainable_variables=None, **kwargs):
-            if self.noted is not None:
-                variables = optimizer._trainable_variables if trainable_variables is None else trainable_variables
-                is_sure = self.graph() is self.noted_in  # what is in a graph of a condition is seen only there
-                self.noted.append((optimizer, list(zip(grads, variables)) if is_sure else None))  # noqa: B905
-                return optimizer.iterations
-            self.optimizers.add(optimizer)
-            if self.within or not self._is_mine(optimizer):
-                return inner(optimizer, grads, trainable_variables, **kwargs)
-            self.within = True
-            try:
-                return self._apply(inner, optimizer, list(grads), trainable_variables, kwargs)
-            finally:
-                self.within = False
-
-        owner.apply = apply
-        self.loop.rarely.append(self.look)
-        atexit.register(self.guest.guard(self.look))
-
-    def _is_mine(self, optimizer):
-        """Not a step of Keras' own, nor one that is spread over devices or skips such updates by itself."""
-        loop, tf = self.loop, self.tf
-        if self.off or loop.in_fit or loop.busy or tf.distribute.has_strategy() or scales_loss(optimizer):
+    def refuses(self, optimizer, grads=None, *_args, **_kwargs):
+        """Whether this update is not to be made."""
+        if self.off or not isinstance(grads, (list, tuple)) or scales_loss(optimizer):
             return False
-        return loop.cpu_only or not tf.executing_eagerly()  # an answer from a device would have to be waited for
+        if self.tf.distribute.has_strategy() or not any(self._is_bad(gradient) for gradient in grads):
+            return False
+        step = self.guest.beat.steps + 1
+        self.held += 1
+        if not self.patience.spend(step):
+            self.off = True
+            because = (
+                "%d of %d updates were not finite: no batch is to blame; lower the learning rate, or clip the gradients"
+            )
+            self.guest.say("declined", act="hold-update", step=step, because=because % (self.held, step))
+            return False
+        if self.held <= _TOLD or not self.held & (self.held - 1):
+            text = "the update of step %d was left out: a gradient is not finite" % step
+            because = "that batch is not learnt from"
+            self.guest.say("intervention", act="hold-update", keeps="equivalent", step=step, text=text, because=because)
+        return True
 
-    def _apply(self, inner, optimizer, grads, variables, kwargs):
-        tf, seen = self.tf, [gradient for gradient in grads if gradient is not None]
-        if not seen:
-            return inner(optimizer, grads, variables, **kwargs)
-        if tf.executing_eagerly():
-            if bool(finite(tf, seen)):
-                return inner(optimizer, grads, variables, **kwargs)
-            self._left_out(1, "the update of step %d was left out" % self._step())
-            return optimizer.iterations
-        count = self._count(optimizer)
-        if not optimizer.built:
-            optimizer.build(variables if variables is not None else optimizer._trainable_variables)
-        good = tf.logical_or(finite(tf, seen), self.guarding < 1)
+    def _is_bad(self, gradient):
+        values = _np_finite.as_array(getattr(gradient, "values", gradient))
+        if values is None or values.dtype.kind != "f":
+            return False
+        total = values.sum(dtype="float64")
+        return bool(total - total != 0.0)
 
-        def made():
-            inner(optimizer, grads, variables, **kwargs)
-            return tf.constant(0)
-
-        def left():
-            count.assign_add(1)
-            return tf.constant(0)
-
-        tf.cond(good, made, left)
-        return optimizer.iterations
-
-    def _count(self, optimizer):
-        found = self.counts.get(optimizer)
-        if found is None:
-            with self.tf.init_scope():
-                if self.guarding is None:
-                    self.guarding = self.tf.Variable(1, trainable=False, name="holter_guarding")
-                found = self.tf.Variable(0, trainable=False, name="holter_left_out")
-            self.counts[optimizer] = found
-        return found
-
-    def look(self):
-        """Once a second, and at the end: what have the graphs left out?"""
-        if self.off or not self.counts:
-            return
-        total = sum(int(count.numpy()) for count in self.counts.values())
-        new, self.read = total - self.read, total
-        if new > 0:
-            words = "the update of a step was" if new == 1 else "the updates of %d steps were" % new
-            self._left_out(new, "%s left out up to step %d" % (words, self._step()))
-
-    def _step(self):
-        return self.guest.beat.steps + 1
-
-    def _left_out(self, new, text):
-        step = self._step()
-        self.held += new
-        if not self.patience.spend(step, new):
-            self._let_go(step)
-        elif self.held <= _TOLD or not self.held & (self.held - 1):
-            self.guest.say(
-                "intervention", act="hold-update", keeps="equivalent", step=step,
-                text="%s: a gradient is not finite" % text, because="that batch is not learnt from",
-            )  # fmt: skip
-
-    def _let_go(self, step):
-        self.off = True
-        if self.guarding is not None:
-            self.guarding.assign(0)
-        because = (
-            "%d of %d updates were no numbers: no batch is to blame; lower the learning rate, or clip the gradients"
-        )
-        self.guest.say("declined", act="hold-update", step=step, because=because % (self.held, step))
+    def traced(self):
+        """A traced step has returned a loss that is not finite: its update has been made."""
+        if not self.is_told:
+            self.is_told = True
+            self.guest.say("declined", act="hold-update", step=self.guest.beat.steps + 1, because=_TRACED)
