@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from holter.beacon.adapters._calls_profiled import _calls_in
+
 from .guest_run import run
 
 pytest.importorskip("torch")
@@ -48,3 +50,30 @@ def test_what_the_script_lets_go_is_gone_after_a_look(tmp_path):
 
     assert found.kind("anatomy")
     assert found.out == "True 1 3 119\n"
+
+
+NAMED = """
+from elsewhere import train as train_elsewhere
+try:
+    train_elsewhere()
+except ValueError as train:
+    print(train)
+
+class Trainer:
+    def train(self, model, batches):
+        for x in batches:
+            model.forward(x)
+
+    Trainer()
+"""
+
+
+def test_a_method_is_found_among_imports_and_errors_of_its_name(tmp_path):
+    """Only what has a body holds calls; Python before 3.12 counts by functions, and finds the lines in the source."""
+    script = tmp_path / "named.py"
+    script.write_text(NAMED)
+    (trainer,) = (code for code in compile(NAMED, str(script), "exec").co_consts if hasattr(code, "co_consts"))
+    (train,) = (code for code in trainer.co_consts if hasattr(code, "co_consts"))
+
+    assert list(_calls_in(train)) == [(1, "forward", 11)]
+    assert list(_calls_in(trainer)) == [(0, "Trainer", 13)]

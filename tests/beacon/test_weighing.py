@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from holter.beacon.adapters._torch_holdings import TorchKinds  # noqa: E402
 from holter.beacon.weighing import Weigher  # noqa: E402
+from tests.beacon.guest_run import run  # noqa: E402
 
 pytestmark = pytest.mark.torch
 ACTIVATION = 512 * 256 * 4
@@ -47,3 +49,18 @@ def test_a_graph_that_two_tensors_share_is_counted_once() -> None:
     found = Weigher([TorchKinds(torch)]).container([both() for _ in range(40)], 40)
 
     assert 40 * ACTIVATION < found.host < 2 * 40 * ACTIVATION
+
+
+def test_a_dtype_that_is_its_own_base_is_weighed_and_does_not_hang(tmp_path: Path) -> None:
+    """Types that ml_dtypes adds to NumPy are of a class that calls itself `numpy`, as arrays are."""
+    pytest.importorskip("ml_dtypes")
+    script = """
+        import ml_dtypes, numpy
+        from _holter.beacon.weighing import Weigher
+        made = [numpy.ones((2048, 4), "float32") for _ in range(2)]
+        print(int(Weigher([]).container([numpy.dtype(ml_dtypes.bfloat16), *made], 3).host))
+        """
+    done = run(tmp_path, script)
+
+    assert done.code == 0, done.err
+    assert int(done.out) > 0

@@ -27,13 +27,26 @@ class Guest:
         self.farewell = Farewell(self.say, self.guard)
         self.hook = ImportHook(self.guard)
         self.role = "python"
-        self.heal = os.environ.get("HOLTER_HEAL")  # which acts are allowed: None, "safe" or "all"
+        self._heal = os.environ.get("HOLTER_HEAL")
         self.parts = None  # under --heal: what hands out batches in parts, where that is asked for
-        self.aside = None  # under --heal: what lays models aside that are kept and not trained any more
         self._beat = None
         self._census = None
         self._holdings = None
         self._greeted = False
+
+    @property
+    def heal(self):
+        """Which acts are allowed: None, "safe" or "all". One of several ranks is only watched."""
+        if self._heal:
+            from .ranks import ranks
+
+            several, rank = ranks()
+            if several > 1:
+                self._heal = None
+                because = "%d ranks train together, and one of them may not be altered alone: " % several
+                if rank == 0:
+                    self.say("declined", act="heal", because=because + "this run is only watched")
+        return self._heal
 
     @property
     def beat(self):
@@ -65,7 +78,7 @@ class Guest:
     def _make_ring(self):
         from .ring import Ring
 
-        ring = Ring(os.path.join(self.folder, "%d.ring" % self.pid))
+        ring = Ring(self.folder)
         self.guard.words = ring.words
         return ring
 
@@ -106,7 +119,7 @@ class Guest:
     def born_of_fork(self):
         """In a forked child: leave the parent's ring and files alone, and be a guest of this process's own."""
         self.pid = os.getpid()
-        self.say.__init__(os.path.join(self.folder, "%d.jsonl" % self.pid))
+        self.say.__init__(os.path.join(self.folder, "%d.jsonl" % self.pid))  # type: ignore[misc]
         self.farewell.pid = self.pid  # a child that ends like a program of its own has its own last word
         self.role = "python"
         self._greeted = False
@@ -126,7 +139,7 @@ class Guest:
 def arrive(folder):
     """Set everything up; runs before the script's first line."""
     guest = Guest(folder)
-    sys.modules["_holter"].guest = guest
+    sys.modules["_holter"].guest = guest  # type: ignore[attr-defined]
     from . import adapters, stack_dump
 
     guest.guard(stack_dump.arm)(folder)

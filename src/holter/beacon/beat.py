@@ -121,12 +121,12 @@ class Beat:
         """A sign of life within a phase that goes on, such as one batch of a validation."""
         self.words[3] = clock()  # W_ACTIVITY
 
-    def skip(self):
-        """Count a step of which nothing else is wanted; allowed while `skims` is above one."""
-        self.skims -= 1
-        self.skipped += 1
+    def skip(self, n=1):
+        """Count a step, or `n`, of which nothing else is wanted; allowed while `skims` is above that."""
+        self.skims -= n
+        self.skipped += n
         self.skim = _CALLS
-        self.steps = steps = self.steps + 1
+        self.steps = steps = self.steps + n
         self.words[4] = steps  # W_STEP
 
     def note(self, loss):

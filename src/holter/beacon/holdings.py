@@ -40,7 +40,7 @@ class Holdings:
     def reset(self):
         """Begin anew, also after a fork in the child."""
         self.due = 0.0
-        self.base = None  # moment, step, memory and device memory when the first step was done
+        self.base: tuple = ()  # moment, step, memory and device memory when the first step was done
         self.first = None  # the same of the first census
         self.highest = [0, 0]  # memory and device memory at the last census
         self.private = None  # at the first look and at the last: bytes of a forked worker's own
@@ -65,7 +65,7 @@ class Holdings:
 
     def _look(self, now, step, dataset):
         held = [own_memory(), self.on_device() if self.on_device is not None else 0]
-        if self.base is None:
+        if not self.base:
             self.base = (now, step, *held)
             self.highest = held
             self._own(now)

@@ -12,6 +12,7 @@ from collections import deque
 from itertools import islice
 from time import thread_time as clock
 
+from . import frame_locals
 from .guard import of_a_handler
 from .own_memory import resident_share
 from .user_frame import is_user_file
@@ -273,7 +274,7 @@ class Walk:
         """The variables of a frame, and for one of a library's only what may be the user's."""
         code = frame.f_code
         own = is_user_file(code.co_filename)
-        for name, value in locals_of(frame).items():
+        for name, value in frame_locals.read(frame).items():
             if value.__class__ in _SKIPPED:
                 continue
             if own:
@@ -282,26 +283,7 @@ class Walk:
                 self.push(value, Spot(name, name, "local", code.co_name, code.co_filename, 0, 1), depth)
 
 
-def locals_of(frame):
-    """The local variables of a frame, copied, with nothing left behind in it.
-
-    Before Python 3.13 reading them makes a dict that stays with the frame and that `locals()` gives to the script: it
-    is emptied again, and a frame whose code may have asked for it is not read at all.
-    """
-    code = frame.f_code
-    if sys.version_info < (3, 13) and code.co_flags & 0x1:  # CO_OPTIMIZED: a function's
-        if not _ASKS.isdisjoint(code.co_names):
-            return {}
-        held = frame.f_locals
-        found = dict(held)
-        held.clear()
-        return found
-    return dict(frame.f_locals)
-
-
-# What `exec` has set is kept in that dict alone. (`eval` is left out: it is also what a model's mode is called.)
-_ASKS = frozenset(("locals", "vars", "exec", "_getframe", "currentframe"))
-_user_classes = {}  # type: ignore[var-annotated]
+_user_classes = {}
 
 
 def is_user_class(cls):
@@ -328,7 +310,7 @@ def leads_on(thing):
 
 
 _CALLED = (types.FunctionType, types.MethodType, types.GeneratorType, functools.partial, _LRU)
-_packages = {}  # type: ignore[var-annotated]
+_packages = {}
 
 
 def user_modules():

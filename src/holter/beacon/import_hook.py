@@ -92,7 +92,7 @@ class ApiFinder:
             return None
         from importlib.machinery import ModuleSpec
 
-        return ModuleSpec(name, self)
+        return ModuleSpec(name, self)  # type: ignore[arg-type]  # a loader by its methods
 
     def create_module(self, spec):  # noqa: ARG002 - the import system's signature
         return None

@@ -49,7 +49,7 @@ def born_of_fork(folder):
     faulthandler knows its files by number, so nothing is registered anew, and a handler of the user's stays.
     """
     global _file
-    if file() is None:
+    if file() is None or _fd is None:
         return
     try:
         low = _open(folder)

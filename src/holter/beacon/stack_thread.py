@@ -23,7 +23,7 @@ _OWN = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")  # those that a thre
 
 _pid = None  # of the process in which the thread was started
 _fd = _known = None  # the pipe, and what it leads to: the script may have closed it and be using its number
-idents = {}  # type: ignore[var-annotated]  # the kernel's number of a thread -> Python's, for those that have told theirs
+idents = {}  # the kernel's number of a thread -> Python's, for those that have told theirs
 
 
 def start(folder):
@@ -102,7 +102,7 @@ def _answer(word):
         stacks = [places for _, places in found]
     else:
         heads = ["Stack (most recent call first):"]  # and nothing else, of a thread that is gone
-        stacks = [_places(sys._current_frames().get(idents.get(int(word))))]
+        stacks = [_places(sys._current_frames().get(idents.get(int(word), 0)))]
     lines = []
     for head, places in zip(heads, stacks):  # noqa: B905
         lines.append(head)

@@ -19,7 +19,7 @@ def _library_roots():
 
 
 _roots = None
-_known = {}  # type: ignore[var-annotated]
+_known = {}
 
 
 def is_user_file(filename):

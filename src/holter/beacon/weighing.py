@@ -93,12 +93,12 @@ class Weigher:
                 self._into(load, part, depth + 1, times * n / len(parts))
 
     def _array(self, load, array, times, depth):
+        if getattr(array, "nbytes", None) is None:
+            return  # a dtype, say, which is its own base
         base = getattr(array, "base", None)
         while base is not None and base.__class__ is array.__class__:
             array, base = base, base.base
-        size = getattr(array, "nbytes", None)
-        if size is None:
-            return
+        size = array.nbytes
         if load.shape is None:
             load.shape = list(array.shape)[:6]
         if getattr(array.dtype, "hasobject", False) and array.size and depth < _DEPTH:
@@ -144,7 +144,7 @@ class Weigher:
                     host += here
                     device += there
         found.host, found.device = int(host / len(loads) * length), int(device / len(loads) * length)
-        found.kind = max(kinds, key=kinds.get) if kinds else ""
+        found.kind = max(kinds, key=lambda kind: kinds[kind]) if kinds else ""
         if found.kind == "saved":
             found.kind = "tensor"
         if parts:
@@ -162,11 +162,11 @@ def sample(thing, ends):
         return [*islice(dict.values(thing), ends), *reversed(newest)], n
     if isinstance(thing, (list, tuple)):
         cls = list if isinstance(thing, list) else tuple
-        n = cls.__len__(thing)
+        n = cls.__len__(thing)  # type: ignore[arg-type]
         if n <= 3 * ends:
-            return list(cls.__iter__(thing)), n
+            return list(cls.__iter__(thing)), n  # type: ignore[arg-type]
         places = [*range(ends), *((n * k) // (ends + 1) for k in range(1, ends + 1)), *range(n - ends, n)]
-        return [cls.__getitem__(thing, place) for place in places], n
+        return [cls.__getitem__(thing, place) for place in places], n  # type: ignore[index]
     n = len_of(thing)
     if isinstance(thing, deque):
         if n > 3 * ends:
@@ -180,7 +180,7 @@ def len_of(thing):
     """The length as the built-in type counts it, whatever a subclass says."""
     for cls in (list, dict, tuple, set, frozenset, deque):
         if isinstance(thing, cls):
-            return cls.__len__(thing)
+            return cls.__len__(thing)  # type: ignore[arg-type]
     return 0
 
 

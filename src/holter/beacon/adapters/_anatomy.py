@@ -1,28 +1,27 @@
 """What one step is made of: now and then a single step is watched, and the calls on each of the user's lines counted.
 
-A step of thousands of tiny operations spends its time between them, where no counter looks. Python's own profile hook
-counts the calls of one step in the thread that trains, and is taken off again at the step's end, or before when the
-step has more calls than can be counted cheaply. Where another profiler is at work, nothing is done.
+A step of thousands of tiny operations spends its time between them, where no counter looks. The calls of one step are
+counted in the thread that trains, and no more from the step's end on, or before when the step has more of them than
+can be counted cheaply. Where another profiler is at work, nothing is done. Nothing that was counted is held.
 """
 
 import os
-from sys import _getframe, getprofile, setprofile, version_info
+import sys
 from time import monotonic
 
-from ..holdings_walk import locals_of
-from ..user_frame import is_user_file, place_of
+from ..user_frame import place_of
+
+if sys.version_info >= (3, 12):
+    from ._calls_monitored import Calls
+else:
+    from ._calls_profiled import Calls
 
 _FIRST = 2.0  # seconds of training before the first look, so that nothing is still warming up
 _PAUSES = (4.0, 15.0, 60.0)  # between looks; the last one for good
-_CALLS = 200_000  # events of one look: less than two tenths of a second of ours
 _LINES = 6
 _NODES = 20_000
 _OPS = frozenset(("TFE_Py_FastPathExecute", "TFE_Py_Execute"))  # each runs one operation of TensorFlow eagerly
 _FRAMEWORKS = ("torch", "tensorflow", "keras")
-# Before Python 3.13 the hook leaves a copy of its local variables with every frame that it was called for.
-_LEAVES_COPIES = version_info < (3, 13)
-_GENERATOR = 0x20
-_SUSPENDED = 64
 
 
 def anatomy_of(guest):
@@ -34,148 +33,86 @@ def anatomy_of(guest):
 
 
 class Anatomy:
-    """Looks at a step once in a while; `on` is true only within such a step."""
+    """Looks at a step once in a while; `on` is true only within such a step, `due` when the next may be looked at."""
 
     def __init__(self, guest):
         self.guest = guest
-        self.on = False
+        self.on = self.due = False
         self.looks = 0
         self.next = 0.0
         self.facts = {}  # what adapters know of the loop, told with each look
-        self.aside = set()  # codes that fetch data: what is called in there is no part of the computation
+        self.counted = Calls(_OPS, _FRAMEWORKS)
         self._clear()
         os.register_at_fork(after_in_child=self.end)
         guest.farewell.last_acts.insert(0, guest.guard(self.end))
 
     def end(self):
-        """Leave a look that is under way: at the process's end, and in a forked child, where it is the parent's."""
-        self._off()
-        self.on = False
+        """Leave a look that is under way: where no step follows, and in a forked child, where it is the parent's."""
+        if self.on:
+            self.on = False
+            self.counted.end()
+            self._clear()
 
     def _clear(self):
-        self.calls = self.ops = self.nodes = self.within = 0
-        self.lines, self.kinds, self.users = {}, {}, {}
-        self.ran = {}  # line -> operations of TensorFlow that were run from it, through however many calls
+        self.nodes = 0
+        self.kinds = {}
         self.sizes = []
-        self.suspended = []  # frames of generators that wait for their next turn
-        self.cut = False
-        self.watched = 0.0
 
     # --- when ---------------------------------------------------------------------------------------------
 
     def rarely(self):
-        """About once a second, at a step's end: begin a look when it is time for one."""
+        """About once a second, at a step's end: is it time for a look?"""
         now = monotonic()
         if not self.next:
             self.next = now + _FIRST
-        if self.on or now < self.next or getprofile() is not None:
-            return
+        if now >= self.next and not self.on:
+            if self.due:
+                self.begin()  # no adapter has seen the step that went by begin
+            self.due = not self.on
+
+    def begin(self):
+        """A step begins, or what is the first of it that can be seen."""
+        self.due = False
+        now = self.began = monotonic()
         self.next = now + _PAUSES[min(self.looks, len(_PAUSES) - 1)]
-        self.looks += 1
         self._clear()
         self.first_step = self.guest.beat.steps
-        self.began = monotonic()
-        self.on = True
-        setprofile(self._saw)
+        if self.counted.begin():
+            self.looks += 1
+            self.on = True
 
     def step_ended(self):
         """The end of the step that is looked at."""
-        self._off()
-        self.on = False
-        if _LEAVES_COPIES:
-            self._forget(_getframe(1))
         took = monotonic() - self.began
+        counted = self.counted
+        counted.end()
+        self.on = False
         steps = self.guest.beat.steps - self.first_step
         if steps <= 0:
             return
-        keys = sorted(
-            set(self.lines) | set(self.ran), key=lambda key: -max(self.lines.get(key, 0), self.ran.get(key, 0))
-        )
-        lines = [(key, self.lines.get(key, 0), self.ran.get(key, 0)) for key in keys[:_LINES]]
+        calls, ran = counted.lines, counted.ran
+        keys = sorted(set(calls) | set(ran), key=lambda key: -max(calls.get(key, 0), ran.get(key, 0)))
         kinds = sorted(self.kinds.items(), key=lambda item: -item[1])[:_LINES]
         self.guest.say(
             "anatomy",
             step=self.guest.beat.steps,
             steps=steps,
-            calls=self.calls,
-            ops=self.ops,
+            calls=counted.calls,
+            ops=counted.ops,
             nodes=self.nodes,
             elements=self._usual_size(),
             kinds=[[name, n] for name, n in kinds],
             lines=[
-                dict(place_of(code.co_filename, line, code.co_name), calls=calls, ops=ops)
-                for (code, line), calls, ops in lines
+                dict(place_of(key[0].co_filename, key[1], key[0].co_name), calls=calls.get(key, 0), ops=ran.get(key, 0))
+                for key in keys[:_LINES]
             ],
-            watched=round(self.watched if self.cut else took, 4),
+            watched=round(counted.watched if counted.cut else took, 4),
             took=round(took, 4),
             **self.facts,
         )
         self._clear()
 
-    def _forget(self, frame):
-        """Empty the copies of local variables: what the script lets go must not live on in them.
-
-        Never while the hook is on: what is missing in a copy would then be missing in the script.
-        """
-        while frame is not None:
-            locals_of(frame)
-            frame = frame.f_back
-        while self.suspended:
-            locals_of(self.suspended.pop())
-
-    def _off(self):
-        if getprofile() == self._saw:
-            setprofile(None)
-
     # --- what ---------------------------------------------------------------------------------------------
-
-    def _saw(self, frame, event, arg, off=setprofile):  # bound: at the end of the interpreter globals are gone
-        try:
-            self.calls += 1
-            if self.calls >= _CALLS:
-                self.cut = True
-                self.watched = monotonic() - self.began
-                self._off()
-                return
-            if event == "call":
-                code = frame.f_code
-                if code in self.aside:
-                    self.within += 1
-                elif not self.within:
-                    caller = frame.f_back
-                    if caller is not None and self._is_user(caller.f_code) and not self._is_user(code):
-                        self._count(caller)
-            elif event == "c_call":
-                if self.within:
-                    return
-                if arg.__name__ in _OPS:
-                    self.ops += 1
-                    while frame is not None and not self._is_user(frame.f_code):
-                        frame = frame.f_back
-                    if frame is not None:
-                        key = frame.f_code, frame.f_lineno
-                        self.ran[key] = self.ran.get(key, 0) + 1
-                elif self._is_user(frame.f_code) and _of_framework(arg):
-                    self._count(frame)
-            elif event == "return":
-                if frame.f_code in self.aside:
-                    self.within -= 1
-                if frame.f_code.co_flags & _GENERATOR and _LEAVES_COPIES and len(self.suspended) < _SUSPENDED:
-                    self.suspended.append(frame)
-        except Exception as error:
-            off(None)
-            self.guest.guard.caught("anatomy", error)
-
-    def _is_user(self, code):
-        known = self.users.get(code)
-        if known is None:
-            file = code.co_filename  # code that libraries make of text is called <string>
-            known = self.users[code] = is_user_file(file) and not file.startswith(("<string", "<attrs", "<eval"))
-        return known
-
-    def _count(self, frame):
-        key = frame.f_code, frame.f_lineno
-        self.lines[key] = self.lines.get(key, 0) + 1
 
     def _measure(self, node):
         """Note how many numbers a node gives, where this PyTorch says it."""
@@ -210,10 +147,3 @@ def _elements(shape):
     for size in shape:
         n *= int(size)
     return n
-
-
-def _of_framework(builtin):
-    """True for a function of a framework's compiled part, or a method of one of its tensors."""
-    owner = getattr(builtin, "__self__", None)
-    module = getattr(builtin, "__module__", None) or (type(owner).__module__ if owner is not None else "")
-    return isinstance(module, str) and module.partition(".")[0] in _FRAMEWORKS

@@ -10,8 +10,8 @@ from math import isfinite
 from threading import get_ident
 
 from ...record import ring_format as f
+from .. import frame_locals
 from ..user_frame import is_user_file
-from . import _patch
 from ._loop import EVALUATING, loss_name
 from ._who_stopped import by_code, kinds
 
@@ -32,6 +32,7 @@ class _Fit:
         self.per_epoch = 0
         self.planned = 0
         self.at_once = 1  # steps_per_execution
+        self.model = None  # where --heal may have to act on it
         self.batch = 0
         self.steps = steps_before
         self.loss_name = ""
@@ -46,7 +47,7 @@ class Fits:
         self.evaluations = []  # phase and `busy` before each evaluation that is under way
 
     def patch(self, list_class):
-        self._around(list_class, "on_train_begin", before=self._train_begins)
+        self._around(list_class, "on_train_begin", before=self._train_begins, then=self._steps_begin)
         self._around(list_class, "on_train_end", then=self._train_ended)
         self._around(list_class, "on_epoch_begin", then=self._epoch_begins)
         self._around(list_class, "on_epoch_end", before=self._epoch_ends)
@@ -99,12 +100,22 @@ class Fits:
         params = getattr(callbacks, "params", None) or {}
         fit.epochs, fit.per_epoch = params.get("epochs") or 0, params.get("steps") or 0
         if driven:
-            epochs, iterator, x, y = _patch.read_locals(caller, "epochs", "epoch_iterator", "x", "y")
-            fit.epochs = epochs or fit.epochs
+            held = frame_locals.read(caller, "epochs", "epoch_iterator", "x", "y")
+            iterator, x, y = held.get("epoch_iterator"), held.get("x"), held.get("y")
+            fit.epochs = held.get("epochs") or fit.epochs
             fit.per_epoch = getattr(iterator, "num_batches", None) or fit.per_epoch
             self._describe_batch(getattr(iterator, "data_adapter", None), x, y)
             if loop.feed is not None:
                 loop.feed.fit_begins(iterator, x)
+
+    def _steps_begin(self, callbacks, *_args):
+        """After the script's callbacks have had their say."""
+        fit, loop = self.running.get(id(callbacks)), self.loop
+        if loop.healer is not None and fit is not None and fit.driven:
+            model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
+            if model is not None and model.optimizer is not None:
+                fit.model = model
+                loop.healer.fit_begins(model, callbacks.callbacks, loop.batch, bool(fit.per_epoch))
 
     def _describe_batch(self, source, *parts):
         loop = self.loop
@@ -184,6 +195,8 @@ class Fits:
                             loop.saw_loss(logs[name])
                             if loop.loss_known:
                                 loop.nan.mean(fit.batch, loop.loss)
+                                if fit.model is not None:
+                                    logs = loop.healer.step_ended(fit.model, logs, fit.epoch)
                     loop.step(n)
             except Exception as error:
                 guard.caught("on_train_batch_end", error)
@@ -239,6 +252,7 @@ class Fits:
         if not loop.beat.open_:
             loop.begin()
         self.evaluations.append((loop.beat.phase, loop.busy))
+        loop.look.end()  # no step follows that it could end with
         loop.busy, loop.inside = EVALUATING, 0
         loop.beat.enter(f.VALIDATION)
 

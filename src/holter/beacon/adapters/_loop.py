@@ -72,6 +72,7 @@ class Loop:
         self.look = anatomy_of(guest)
         self.traces = None  # the ledger of traces, once TensorFlow is there
         self.feed = None  # how the data of a fit come, where TensorFlow draws them
+        self.healer = self.tape_hold = None  # of --heal
         self.before_step = None  # what is to be done once, when the next step is known to come
         self.rarely = []  # what is to be done once a second
         self.at_begin = []
@@ -83,16 +84,8 @@ class Loop:
 
     def _arm_collect(self):
         from ..reflexes.collect import collect_of
-        from ..reflexes.lay_aside import aside_of
 
         self.rarely.append(collect_of(self.guest).look)
-        self.aside = aside_of(self.guest)
-        if self.aside is not None:
-            self.rarely.append(self._lay_aside)
-
-    def _lay_aside(self):
-        if self.cpu_only:  # to ask whether a model was trained would make a device wait
-            self.aside.look()
 
     def mine(self):
         """True in the thread that trains; tf.data and py_function call Python from threads of their own."""

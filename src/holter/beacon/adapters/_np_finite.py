@@ -74,8 +74,7 @@ def describe(name, array, clock):
 
 def of_named(named, clock):
     """Weights together: how many are not finite, the first of them, the largest magnitude."""
-    numpy = sys.modules.get("numpy")
-    told = {"bad": 0, "of": 0, "max": 0.0, "dtype": ""}
+    told: dict = {"bad": 0, "of": 0, "max": 0.0, "dtype": ""}
     for name, value in named:
         if clock.over():
             told["cut"] = True
@@ -83,6 +82,7 @@ def of_named(named, clock):
         array = as_array(value)
         if array is None or array.dtype.kind not in "fc" or not array.size:
             continue
+        numpy = sys.modules["numpy"]  # it is there: it has made the array
         told["of"] += 1
         told["dtype"] = told["dtype"] or array.dtype.name
         with numpy.errstate(all="ignore"):

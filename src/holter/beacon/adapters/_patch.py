@@ -1,9 +1,8 @@
 """The ways in which the Keras and TensorFlow adapters put themselves around a framework's own callables."""
 
 import functools
-import inspect
-import sys
 
+from .. import frame_locals
 from ..census import site_of
 from ..user_frame import is_user_file, user_frame
 
@@ -24,15 +23,6 @@ def drop_own_frame(error):
     error.__traceback__ = error.__traceback__.tb_next
 
 
-def read_locals(frame, *names):
-    """Local variables of a frame that runs on, without keeping anything of it alive."""
-    held = frame.f_locals
-    values = [held.get(name) for name in names]
-    if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        held.clear()  # a copy, which would stay with the frame and hold on to all that it names
-    return values
-
-
 def maker_of(thing, depth):
     """The user's line that made `thing`: not a line of its own `__init__`, but the one that called its class."""
     frame = user_frame(depth + 1)
@@ -40,7 +30,7 @@ def maker_of(thing, depth):
         code = frame.f_code
         if code.co_name != "__init__" or not code.co_argcount:
             break
-        if read_locals(frame, code.co_varnames[0])[0] is not thing:
+        if frame_locals.read(frame, code.co_varnames[0]).get(code.co_varnames[0]) is not thing:
             break
         frame = frame.f_back
         while frame is not None and not is_user_file(frame.f_code.co_filename):

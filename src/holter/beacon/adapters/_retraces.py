@@ -81,7 +81,8 @@ class Retraces:
         if known is None:
             if len(entry.changes) >= _CHANGES:
                 return
-            known = entry.changes[kind, argument] = [0, []]
+            entry.changes[kind, argument] = [0, []]
+            known = entry.changes[kind, argument]
         known[0] += 1
         if example and len(known[1]) < _EXAMPLES and example not in known[1]:
             known[1].append(example)
@@ -98,7 +99,7 @@ class Retraces:
             return
         self.lines += 1
         entry.told, entry.told_at = entry.count, now
-        more = {
+        more: dict = {
             "changes": [
                 {"kind": kind, "argument": argument, "count": n, "examples": examples}
                 for (kind, argument), (n, examples) in entry.changes.items()

@@ -1,9 +1,9 @@
 """Lines of the user's on which an operation may stand: calls by its name, and the signs that mean it."""
 
 import ast
+import linecache
 
 from ..user_frame import place_of
-from ._pure_code import tree_of
 
 _SIGNS = {"div": ast.Div, "pow": ast.Pow, "mul": ast.Mult, "matmul": ast.MatMult, "mm": ast.MatMult}
 _ALSO = {
@@ -20,6 +20,17 @@ _ALSO = {
 # `self.log(...)` of a Trainer and `logger.log(...)` only share the name; NumPy and math work on what is not trained.
 _ASIDE = frozenset(("self", "logger", "logging", "np", "numpy", "math", "writer", "wandb", "mlflow", "trainer"))
 _LINES = 12
+
+
+def tree_of(filename):
+    """The parsed file, or None."""
+    lines = linecache.getlines(filename)
+    if not lines or sum(map(len, lines)) > 1_000_000:
+        return None
+    try:
+        return ast.parse("".join(lines))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
 
 
 def of(name, files):

@@ -44,7 +44,7 @@ class Feed:
         self.elements = self.looks = self.empty = 0
         self.work = 0.0
         self.ahead = ""
-        self.last = (None, 0, 0.0)  # the pipeline that was read last: its number, elements and seconds
+        self.last: tuple = (None, 0, 0.0)  # the pipeline that was read last: its number, elements and seconds
         self.steps = self.at = 0
         self.next_told = 0.0
         self.pause = 2.0
@@ -202,7 +202,7 @@ class Feed:
         """Say what has come so far."""
         self.pause *= 1.6
         self.next_told = monotonic() + self.pause
-        fields = {"calls": self.calls, "busy": round(self.busy * 1e-9, 4), "cpu": round(self.cpu * 1e-9, 4)}
+        fields: dict = {"calls": self.calls, "busy": round(self.busy * 1e-9, 4), "cpu": round(self.cpu * 1e-9, 4)}
         if self.looks:
             fields.update(elements=self.elements, work=round(self.work, 4), looks=self.looks, empty=self.empty)
             fields["ahead"] = self.ahead

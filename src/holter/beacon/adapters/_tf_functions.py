@@ -114,6 +114,8 @@ class Functions:
             loop.saw_loss(result)
             if loop.loss_known:
                 loop.nan.loss(loop.loss, "tensorflow")
+                if loop.nan.is_bad and loop.tape_hold is not None:
+                    loop.tape_hold.traced()
         loop.step(n)
 
     def _function_born(self, function):

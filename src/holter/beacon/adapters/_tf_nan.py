@@ -8,10 +8,10 @@ Datasets are never iterated: only tensors that one holds already are read.
 
 import sys
 
+from .. import frame_locals
 from ..user_frame import is_user_file
-from . import _loss_slice, _np_finite, _tf_replay
+from . import _loss_slice, _np_finite
 from ._nan_history import History, short
-from ._patch import read_locals
 from ._torch_finite import Clock
 
 _SECONDS = 0.5
@@ -32,6 +32,7 @@ class NanWatch:
         self.guard = guest.guard
         self.history = History(lambda: guest.say("nan-over", step=loop.beat.steps + 1))
         self.last = None  # batch and mean of the running mean before
+        self.is_bad = False  # the last loss, or a small gradient of its step, was no number
 
     def mean(self, batch, mean):
         """A running mean over an epoch, as Keras reports it: the batch's own loss is what it adds."""
@@ -49,7 +50,8 @@ class NanWatch:
     def loss(self, loss, source, variables=None, depth=1):
         """A loss that is known; `variables` are those that it is about to change."""
         history = self.history
-        if loss - loss == 0.0:
+        self.is_bad = loss - loss != 0.0
+        if not self.is_bad:
             history.add(loss)
             if loss > history.alarm and history.wants_spike():
                 history.spikes.append({"step": self.loop.beat.steps + 1, "loss": short(loss)})
@@ -63,6 +65,7 @@ class NanWatch:
                 continue
             if gradient.shape.num_elements() <= _PILOT and gradient.dtype.is_floating:
                 total = float(gradient._numpy().sum())
+                self.is_bad = self.is_bad or total - total != 0.0
                 if total - total != 0.0 and self.history.wants_look():
                     self._look("gradient", self.loop.loss, "tensorflow", variables, sys._getframe(2))
                 return
@@ -88,8 +91,6 @@ class NanWatch:
             fields = {"step": self.loop.beat.steps + 1, "what": what, "loss": short(loss), "framework": source}
             fields.update(self.history.fields())
             fields.update(self._seen(variables, frame, updated=variables is None))
-            if variables is not None and fields["what"] in ("loss", "input"):
-                fields.update(_tf_replay.first_bad(frame, self.loop.eager_tensor, Clock(_SECONDS)))
             self.guest.say("nan", **fields)
         except Exception as error:
             self.guard.caught("nan", error)
@@ -128,7 +129,7 @@ class NanWatch:
             depth += 1
             code = frame.f_code
             if code.co_name in ("fit", "_trained", "train_on_batch") and not is_user_file(code.co_filename):
-                for held in read_locals(frame, "self", "model"):
+                for held in frame_locals.read(frame, "self", "model").values():
                     if hasattr(held, "trainable_variables") and hasattr(held, "layers"):
                         return held
             frame = frame.f_back
@@ -139,7 +140,7 @@ class NanWatch:
 
     def _precision(self, model):
         policy = getattr(model, "dtype_policy", None)
-        found = {}
+        found: dict = {}
         layers = getattr(model, "layers", None) or ()
         if any(getattr(layer, "compute_dtype", "") == "float16" for layer in layers[:200]):
             found["dtype"] = "float16"
@@ -186,7 +187,7 @@ class NanWatch:
                 names = [n for n in dict.fromkeys((*code.co_varnames, *code.co_names, *code.co_cellvars)) if n in near]
             else:
                 names = [name for name in _DATA if name in code.co_varnames]
-            for name, value in zip(names, read_locals(frame, *names)):  # noqa: B905
+            for name, value in frame_locals.read(frame, *names).items() if names else ():
                 yield from _tensors(name, value, 0)
             frame = frame.f_back
 
@@ -216,7 +217,7 @@ def _tensors(name, value, depth):
     elif hasattr(value, "element_spec"):
         yield from _of_dataset(name, value)
     elif hasattr(value, "gi_frame") and value.gi_frame is not None:
-        held = {key: one for key, one in value.gi_frame.f_locals.items() if hasattr(one, "dtype")}
+        held = {key: one for key, one in frame_locals.read(value.gi_frame).items() if hasattr(one, "dtype")}
         for key, one in held.items():
             yield "%s.%s" % (name, key), one
     elif hasattr(value, "__getitem__") and hasattr(value, "__dict__") and is_user_file(_file_of(type(value))):

@@ -11,9 +11,10 @@ from threading import get_ident
 from time import monotonic
 
 from ...record import ring_format as f
+from .. import frame_locals
 from ..census import site_of
 from ..user_frame import is_user_file, user_frame
-from ._patch import drop_own_frame, read_locals
+from ._patch import drop_own_frame
 from ._retraces import CLOSURE, Retraces
 from ._tf_signature import difference, signature_of
 from ._tf_xla import XlaCompiles
@@ -159,7 +160,7 @@ def _model_above(depth):
         if walk.f_code.co_name in _KERAS_CALLS and "self" in walk.f_code.co_varnames[:1]:
             above = walk
         walk = walk.f_back
-    return None if above is None else read_locals(above, "self")[0]
+    return None if above is None else frame_locals.read(above, "self").get("self")
 
 
 def _assigns(function):

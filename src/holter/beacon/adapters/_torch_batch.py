@@ -3,9 +3,9 @@
 import weakref
 from collections import deque
 
+from .. import frame_locals
 from ..user_frame import is_user_file
 from . import _loss_slice
-from ._patch import read_locals
 from ._torch_finite import describe, readable
 
 _FRAMES = 40
@@ -20,8 +20,7 @@ class Batch:
     def __init__(self, torch):
         self.torch = torch
         self.tensor_class = torch.Tensor
-        self.calls = deque(maxlen=4)  # a model, its tensors by name, how many came by position, the random state
-        self.random = {}  # classes of models -> whether they hold a dropout
+        self.calls = deque(maxlen=4)  # a model and its tensors by name
 
     def called(self, module, args, kwargs):
         """A model is called for training: remember with what."""
@@ -32,17 +31,11 @@ class Batch:
             for name, thing in (*enumerate(args), *kwargs.items()):
                 for path, tensor in self._within(name, thing):
                     refs.append((path, weakref.ref(tensor)))
-        cls = module.__class__
-        if cls not in self.random:
-            dropout = self.torch.nn.modules.dropout._DropoutNd
-            self.random[cls] = any(isinstance(part, dropout) for part in module.modules())
-        # Where a call draws random numbers, only the same ones show again what it met.
-        state = self.torch.get_rng_state() if self.random[cls] else None
-        self.calls.append((weakref.ref(module), refs, len(args), state))
+        self.calls.append((weakref.ref(module), refs))
 
     def models(self):
         """The models that were called last and still live, the last first."""
-        return [model for ref, *_ in reversed(self.calls) if (model := ref()) is not None]
+        return [model for ref, _ in reversed(self.calls) if (model := ref()) is not None]
 
     def describe(self, clock, frame):
         """Every float tensor of the batch as fields of an event."""
@@ -58,7 +51,7 @@ class Batch:
         return found
 
     def _tensors(self, frame):
-        for _ref, refs, *_ in reversed(self.calls):
+        for _ref, refs in reversed(self.calls):
             for name, ref in refs:
                 tensor = ref()
                 if tensor is not None:
@@ -74,7 +67,7 @@ class Batch:
                 names = [name for name in known if name in near]
             else:
                 names = [name for name in _NAMES if name in code.co_varnames]
-            for name, value in zip(names, read_locals(frame, *names)):  # noqa: B905
+            for name, value in frame_locals.read(frame, *names).items() if names else ():
                 yield from self._within(name, value)
             frame = frame.f_back
 

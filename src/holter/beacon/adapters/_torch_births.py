@@ -1,14 +1,41 @@
 """Which models, optimizers and loaders were made on which line, and which models an optimizer trains."""
 
+import functools
 import sys
 import weakref
+from typing import Any
 
+from .. import frame_locals
 from ..census import site_of
 from ..user_frame import is_user_file
 from . import _patch
 from ._torch_settings import loader_facts
 
 _NEWBORN = 256
+
+
+class _Made:
+    """What the constructor below needs: the compiler can't take a function in that holds on to things of ours."""
+
+    inner: "Any" = None
+    born: "Any" = None
+    guard: "Any" = None
+    is_compiling: "Any" = None
+
+
+def _module_init(module, *args, **kwargs):
+    if _Made.is_compiling():
+        return _Made.inner(module, *args, **kwargs)
+    try:
+        _Made.inner(module, *args, **kwargs)
+    except BaseException as error:
+        _patch.drop_own_frame(error)
+        raise
+    try:
+        _Made.born(module)
+    except Exception as error:
+        _Made.guard.caught("Module.__init__", error)
+    return None
 
 
 class Births:
@@ -32,7 +59,9 @@ class Births:
         def loader_born(loader):
             census.born("loader", loader, _patch.maker_of(loader, 2), **loader_facts(loader))
 
-        _patch.after(nn.Module, "__init__", self._module_born, guard)
+        _Made.inner, _Made.born, _Made.guard = nn.Module.__init__, self._module_born, guard
+        _Made.is_compiling = getattr(self.torch.compiler, "is_compiling", None) or self.torch._utils.is_compiling
+        nn.Module.__init__ = functools.wraps(nn.Module.__init__)(_module_init)
         _patch.after(optim.Optimizer, "__init__", born, guard)
         _patch.after(data.DataLoader, "__init__", loader_born, guard)
 
@@ -43,7 +72,7 @@ class Births:
         while frame is not None:
             code = frame.f_code
             if code.co_name == "__init__" and code.co_argcount and code.co_varnames[0] == "self":
-                owner = _patch.read_locals(frame, "self")[0]
+                owner = frame_locals.read(frame, "self").get("self")
                 if owner is module:
                     maker = frame.f_back  # still its own constructor, or one that it inherits from
                 elif isinstance(owner, self.torch.nn.Module):

@@ -17,6 +17,10 @@ class _Late:
 
     __slots__ = ("event", "host", "kind", "step")
 
+    def __init__(self, host, event):
+        self.host, self.event = host, event
+        self.step, self.kind = 0, ""
+
 
 class Device:
     def __init__(self, torch, beat, guard):
@@ -51,9 +55,7 @@ class Device:
         self.used_cuda = True
         late = self.free.pop() if self.free else None
         if late is None:
-            late = _Late()
-            late.host = torch.empty((), dtype=torch.float32, pin_memory=True)
-            late.event = torch.cuda.Event()
+            late = _Late(torch.empty((), dtype=torch.float32, pin_memory=True), torch.cuda.Event())
         late.step, late.kind = step, kind
         with torch.no_grad():
             late.host.copy_(tensor.detach().reshape(()), non_blocking=True)

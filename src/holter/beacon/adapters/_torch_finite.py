@@ -124,7 +124,7 @@ def _is_mask(tensor, found):
 
 def of_named(torch, named, clock):
     """Parameters or gradients together: how many are not finite, the first of them, the largest magnitude."""
-    told = {"bad": 0, "of": 0, "max": 0.0, "dtype": ""}
+    told: "dict" = {"bad": 0, "of": 0, "max": 0.0, "dtype": ""}
     dtypes = {}
     for name, tensor in named:
         if not readable(torch, tensor):
@@ -143,7 +143,7 @@ def of_named(torch, named, clock):
         if found.high > told["max"]:
             told["max"], told["largest"] = found.high, name
     told["max"] = short(min(told["max"], inf))
-    told["dtype"] = max(dtypes, key=dtypes.get) if dtypes else ""
+    told["dtype"] = max(dtypes, key=dtypes.__getitem__) if dtypes else ""
     if len(dtypes) > 1:
         told["dtypes"] = sorted(dtypes)
     return told if told["of"] else {}

@@ -1,7 +1,7 @@
 """The autograd graph of a loss, before its backward: which operation, nearest the inputs, turned numbers into none.
 
 Only what autograd has saved is read. Nothing is computed anew but single operations on saved values, and no code of
-the user's runs. Where saved tensors go through hooks (checkpointing, offloading), they are left alone.
+the user's runs. What went through hooks (checkpointing, offloading) is left alone.
 """
 
 from . import _torch_edges as edges
@@ -54,11 +54,12 @@ class Graph:
             if "AccumulateGrad" in name or "::" in name:
                 continue
             found = self._examine(node, edges.plain(name))
-            if found:
+            if found is not None:
                 return found
         return {}
 
     def _examine(self, node, name):
+        """Fields of a node that is to blame; None for one that is not, {} where those to blame left nothing to read."""
         saved = _saved(node)
         inputs = {key: value for key, value in saved.items() if key not in _RESULTS}
         results = [saved[key] for key in _RESULTS if readable(self.torch, saved.get(key))]
@@ -66,7 +67,7 @@ class Graph:
         if any(self._bad(value) for value in tensors):
             # What came in was bad already and no operation before it shows why: its makers saved nothing.
             if name in edges.PLACING or not self._nan(tensors):
-                return {}
+                return None
             return self._from_makers(node)
         # Autograd saves what it needs: a scalar operand as a number.
         a, b = _operands(name, inputs)
@@ -74,15 +75,13 @@ class Graph:
         if out is not None and a is None and name in ("exp", "sqrt", "rsqrt", "reciprocal", "softmax", "log_softmax"):
             words = {"exp": "exp overflows", "sqrt": "square root of a negative number"}.get(name, "")
             if "softmax" in name and not self._nan([out]):
-                return {}
+                return None
             return self._told(node, name, words, out)
-        if a is None or not hasattr(a, "numel") or a.numel() > _LARGE:
-            return self._told(node, name, "", out) if out is not None and name not in edges.PLACING else {}
-        words = edges.forward(name, a, b, out)
+        words = edges.forward(name, a, b, out) if hasattr(a, "numel") and a.numel() <= _LARGE else ""
         if not words:
-            return self._told(node, name, "", out) if out is not None and name not in edges.PLACING else {}
+            return self._told(node, name, "", out) if out is not None and name not in edges.PLACING else None
         again = self._again(name, a, b) if out is None else out
-        return self._told(node, name, words, again) if again is None or self._bad(again) else {}
+        return self._told(node, name, words, again) if again is None or self._bad(again) else None
 
     def _again(self, name, a, b):
         """The operation once more on what was saved, to see that it does give what is no number."""
@@ -132,14 +131,18 @@ def _order(node):
 
 
 def _saved(node):
+    """What a node has kept for its backward; nothing that somebody's hook would have to bring back."""
     found = {}
     for attribute in dir(node):
-        if not attribute.startswith("_saved_"):
-            continue
-        try:
-            found[attribute[7:]] = getattr(node, attribute)
-        except RuntimeError:
-            continue  # freed, or changed in place since
+        if attribute.startswith("_raw_saved_"):
+            raw = getattr(node, attribute)
+            if getattr(raw, "unpack_hook", raw) is None:  # older releases don't say whether there is a hook
+                found[attribute[11:]] = raw.data
+        elif attribute.startswith("_saved_") and not hasattr(type(node), "_raw" + attribute):
+            try:
+                found[attribute[7:]] = getattr(node, attribute)
+            except RuntimeError:
+                continue  # freed
     return found
 
 

@@ -8,11 +8,12 @@ class Healing:
 
     def __init__(self, adapter):
         self.adapter, self.guest, self.torch, self.guard = adapter, adapter.guest, adapter.torch, adapter.guard
-        self.loader = self.collect = self.aside = None
+        self.loader = self.collect = None
         self.guard(self._arm_nan)()
+        _reflex("_wall").wall_of(self.guest)  # whoever is told of it writes there
         self.guest.say("armed", act="split-batch")
         self.split = _reflex("split_torch").Split(self.guest, self.torch, adapter.is_compiling)
-        _reflex("loss_torch").LossSplit(self.split).patch()
+        self.split.when_near.append(_reflex("loss_torch").LossSplit(self.split).patch)
 
     def begin(self):
         """Before the adapter's own patches."""
@@ -28,15 +29,16 @@ class Healing:
         self.split.watch(models)
         if self.loader is not None:
             self.loader.watch(models, optimizer)
-        if self.aside is not None:
-            self.aside.watch(optimizer, _reflex("_kept_torch").KeptTorch(self.torch, models, optimizer))
+
+    def pass_begins(self, loader, iterator):
+        """A pass over a loader."""
+        if self.loader is not None:
+            self.loader.begins(loader, iterator)
 
     def rarely(self):
         """Once a second, between two steps."""
         if self.collect is not None:
             self.collect.look()
-        if self.aside is not None:
-            self.aside.look()
 
     def _arm_nan(self):
         _reflex("nan_torch").NanHeal(self.guest, self.torch, self.adapter).patch()
@@ -47,13 +49,12 @@ class Healing:
 
     def _arm_collect(self):
         self.collect = _reflex("collect").collect_of(self.guest)
-        self.aside = _reflex("lay_aside").aside_of(self.guest)
 
     def _arm_loader(self):
         """Around what is timed: a part of a batch is no step, and drawing one takes no time."""
         self.loader = self.guest.parts = _reflex("loader_torch").LoaderSplit(self.guest, self.torch)
-        self.loader.patch()
-        self.guest.say("armed", act="split-loader")
+        if self.loader.needed:
+            self.loader.arm()
         self.split.loader = self.loader
 
 

@@ -4,7 +4,6 @@ from ..user_frame import is_user_file
 from . import _source_calls
 from . import _torch_edges as edges
 from ._nan_history import short
-from ._torch_again import Again
 from ._torch_finite import Clock, of_named
 from ._torch_graph import Graph
 
@@ -19,7 +18,6 @@ class Look:
         self.adapter = adapter
         self.batch = batch
         self.samples = samples
-        self.again = Again(torch, batch)
 
     def spike(self, loss, frame):
         """A loss far above all before it: is it the batch's?"""
@@ -53,9 +51,7 @@ class Look:
         if fields["what"] == "parameter":
             fields["slopes"] = self._slopes(tensor, clock, frame)
         else:
-            # An operation that had finite inputs clears the batch: what is bad in it was not used.
-            sure = fields["what"] == "input"
-            fields.update(self._operation(what, tensor, frame, clock, sure, watch.hooked))
+            fields.update(self._operation(what, tensor, frame, clock, fields["what"] == "input"))
         return fields
 
     @staticmethod
@@ -97,17 +93,16 @@ class Look:
 
     # --- which operation ----------------------------------------------------------------------------------
 
-    def _operation(self, what, tensor, frame, clock, sure, hooked):
-        found = self.again.first_bad(what, frame, clock)
-        if found or sure or tensor.grad_fn is None:
-            return found
-        if what == "gradient":
-            return {"slopes": self._slopes(tensor, clock, frame)}
-        if hooked:
+    def _operation(self, what, tensor, frame, clock, bad_input):
+        """The operation, from what autograd has saved of the step: nothing of the user's is run again."""
+        if tensor.grad_fn is None:
             return {}
+        if what == "gradient":
+            return {} if bad_input else {"slopes": self._slopes(tensor, clock, frame)}
         with self.torch.no_grad():
             found = Graph(self.torch, tensor, clock).first_bad()
-        return self._placed(found, frame) if found else {}
+        # A function at its edge, with finite values before it, clears the batch: what is bad in that was not used.
+        return self._placed(found, frame) if found and (found.get("edge") or not bad_input) else {}
 
     def _placed(self, found, frame):
         """An operation of the graph with its module, and the user's lines on which it may stand."""

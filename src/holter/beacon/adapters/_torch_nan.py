@@ -8,9 +8,9 @@ reference of ours outlives the look but weak ones.
 import sys
 import weakref
 
+from .. import frame_locals
 from ..user_frame import is_user_file
-from ._nan_history import History
-from ._torch_again import is_bad_loss
+from ._nan_history import History, short
 from ._torch_batch import Batch
 from ._torch_look import Look
 from ._torch_nan_cuda import DeviceNan
@@ -37,37 +37,15 @@ class NanWatch:
         self.device = DeviceNan(torch, self)
         adapter.device.came_back = self.device.came_back
         self.optimizers = []
-        self.pilot = Pilot(torch)
-        self.hooked = False  # saved tensors go through hooks of somebody's
-        self.looking = False
+        self.pilot = Pilot(torch, adapter.unseen.may_compute)
         self.scalers = []
         self.scaled = 0
         self.seen = {}  # what the last look has found
         self.heal = None  # under --heal: told of each that is no number
         guest.farewell.last_acts.insert(0, self.guard(self.at_end))
         guest.farewell.exit_called.append(self.guard(self.at_exit_call))
-        self._patch_saved_hooks()
-
-    def _patch_saved_hooks(self):
-        """Checkpointing and offloading compute when a saved tensor is read: then none is read."""
-        cls = getattr(self.torch.autograd.graph, "saved_tensors_hooks", None)
-        inner = getattr(cls, "__init__", None)
-        if inner is None:
-            self.hooked = True
-            return
-
-        def __init__(hooks, *args, **kwargs):  # noqa: N807
-            self.hooked = True
-            inner(hooks, *args, **kwargs)
-
-        cls.__init__ = __init__
 
     # --- at every step ------------------------------------------------------------------------------------
-
-    def called(self, module, args, kwargs):
-        """A model is called for training."""
-        if not self.looking:
-            self.batch.called(module, args, kwargs)
 
     def learn(self, optimizer):
         """An optimizer steps for the first time: one small gradient of its first layers stands for all."""
@@ -98,13 +76,14 @@ class NanWatch:
         if self.scaled & 15:
             return
         scale = getattr(scaler, "_scale", None)
-        if scale is not None and scale.is_cpu and scale.item() < _COLLAPSED:
+        scale = self.adapter.unseen.number(scale) if scale is not None else None
+        if scale is not None and scale < _COLLAPSED:
             if self.history.wants_look():
                 # Every step of many was skipped: the losses are numbers, and nothing is trained any more.
                 self.history.numb = True
                 self._look("gradient", outputs, self.adapter.loss, sys._getframe(2))
             if self.heal is not None:
-                self.heal.acts.collapsed(scale.item())
+                self.heal.acts.collapsed(scale)
 
     def after_backward(self, tensor):
         """One gradient after a backward, where no loss scaler will judge it."""
@@ -145,7 +124,7 @@ class NanWatch:
         for frame in frames[:_FRAMES]:
             if not is_user_file(frame.f_code.co_filename):
                 continue
-            for value in list(frame.f_locals.values()):
+            for value in frame_locals.read(frame).values():
                 if is_bad_loss(self.torch, value) and self.history.wants_look():
                     self._look("loss", value, value.item(), frame)
                     if self.heal is not None:
@@ -158,12 +137,18 @@ class NanWatch:
                 return
 
     def _look(self, what, tensor, loss, frame):
-        beat, skim = self.adapter.beat, self.adapter.beat.skim
-        self.looking, beat.skim = True, 1 << 30  # a second pass is no step of the training
         try:
+            if not self.adapter.unseen.may_compute():
+                self.guest.say("nan", step=self.adapter.beat.steps + 1, what=what, loss=short(loss), framework="torch")
+                return
             self.seen = self.look.seen(what, tensor, loss, frame, self)
             self.guest.say("nan", **self.seen)
         except Exception as error:
             self.guard.caught("nan", error)
-        finally:
-            self.looking, beat.skim = False, skim
+
+
+def is_bad_loss(torch, value):
+    """True for one number on the CPU that was computed through a graph and is no number."""
+    if not isinstance(value, torch.Tensor) or not value.requires_grad or value.grad_fn is None:
+        return False
+    return value.is_cpu and value.numel() == 1 and not bool(torch.isfinite(value.detach()).all())

@@ -37,5 +37,5 @@ def _wrap_step(cls, after):
         after(optimizer, args, kwargs)
         return result
 
-    step._holter = True
+    setattr(step, "_holter", True)
     cls.step = step

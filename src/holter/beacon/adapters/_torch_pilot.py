@@ -8,6 +8,7 @@ PyTorch add up the whole takes five.
 import ctypes
 import struct
 import weakref
+from typing import Any
 
 _MOST = 4096  # elements of a gradient that may be added up at every step
 _FIRST = 64  # parameters among which it is chosen
@@ -18,12 +19,13 @@ _FEWEST = 4
 class Pilot:
     """A parameter on the CPU, weakly, and how its gradient is read."""
 
-    def __init__(self, torch):
+    def __init__(self, torch, may_compute=lambda: True):
         self.torch = torch
+        self.may_compute = may_compute  # an operation of ours would be seen by nobody
         self.ref = _nothing
         self.type = None
         self.view = None  # its first elements as plain memory, or None where PyTorch is to add up all of them
-        self.unpack = None
+        self.unpack: "Any" = None
 
     def choose(self, optimizer):
         """Take one of these parameters, unless there is one already."""
@@ -52,9 +54,9 @@ class Pilot:
         gradient = chosen.grad
         if gradient is None:
             return False
-        if self.view is not None and gradient.dtype is self.type and gradient.is_contiguous() and gradient.is_cpu:
+        if self.view is not None and gradient.dtype is self.type and gradient.is_contiguous():
             total = sum(self.unpack(self.view.from_address(gradient.data_ptr())))
-        elif gradient.layout is self.torch.strided:
+        elif gradient.layout is self.torch.strided and self.may_compute():
             total = gradient.sum().item()
         else:
             return False

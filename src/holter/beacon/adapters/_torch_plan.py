@@ -6,8 +6,8 @@ import sys
 from math import prod
 
 from ...record import ring_format as f
+from .. import frame_locals
 from ..user_frame import is_user_file
-from ._patch import read_locals
 
 _BATCH_EVENTS = 50
 _SHAPES = 16
@@ -152,7 +152,7 @@ def _value(node, frame):
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
-        held = read_locals(frame, node.id)[0]
+        held = frame_locals.read(frame, node.id).get(node.id)
         return frame.f_globals.get(node.id) if held is None else held
     if isinstance(node, ast.Attribute):
         owner = _value(node.value, frame)

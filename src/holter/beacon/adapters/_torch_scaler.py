@@ -1,20 +1,28 @@
 """What PyTorch's own helpers tell at no cost: the loss before it is scaled, and the norm that clipping computes."""
 
 import functools
+import weakref
 
 
 def patch(adapter):
     """Stand around `GradScaler.scale` and `clip_grad_norm_`."""
-    torch = adapter.torch
+    torch, unseen, is_compiling = adapter.torch, adapter.unseen, adapter.is_compiling
     scaler_class = getattr(getattr(torch, "amp", None), "GradScaler", None) or torch.cuda.amp.GradScaler
     inner = scaler_class.scale
 
     @functools.wraps(inner)
     def scale(scaler, outputs):
         result = inner(scaler, outputs)
-        adapter.guard(adapter.nan.scales)(scaler, outputs)
-        adapter.unscaled = (result, outputs) if result is not outputs else None
+        if not is_compiling():
+            guarded(scaler, outputs, result)
         return result
+
+    @adapter.guard
+    def guarded(scaler, outputs, result):
+        if not unseen.alone() or not unseen.is_plain(outputs):
+            return  # several at once, or none of ours to look at
+        adapter.nan.scales(scaler, outputs)
+        adapter.unscaled = (weakref.ref(result), weakref.ref(outputs)) if result is not outputs else None
 
     scaler_class.scale = scale
     clip_module = torch.nn.utils
@@ -23,10 +31,13 @@ def patch(adapter):
     @functools.wraps(inner_clip)
     def clip_grad_norm_(*args, **kwargs):
         norm = inner_clip(*args, **kwargs)
+        if is_compiling():
+            return norm
         try:
-            if norm.is_cpu:
-                adapter.grad_norm = norm.item()
-                adapter.nan.history.norms.append(adapter.grad_norm)
+            number = unseen.number(norm) if unseen.alone() and unseen.is_plain(norm) else None
+            if number is not None:
+                adapter.grad_norm = number
+                adapter.nan.history.norms.append(number)
                 adapter.known |= 2
                 adapter.next_norm = adapter.beat.since + 10_000_000_000
         except Exception as error:

@@ -54,7 +54,7 @@ class _Adapter:
         self.loop = loop_of(guest)
         self.left_by = StepErrors(guest, self.loop.beat).left_by
         self.newborn = []
-        self.split = None
+        self.evaluation = self.tape = None  # of --heal: asked when something has gone wrong
         self.is_eager = _eagerness(keras.backend.backend())
         self.loop.at_begin.append(self.count_models)
         self.loop.rarely.append(self.read_learning_rate)
@@ -79,23 +79,16 @@ class _Adapter:
         owner.fit = fit
 
     def arm(self):
+        """Under --heal: nothing is put around anything; `_keras_fit` and the methods below ask what to do."""
         if self.guest.heal and self.keras.backend.backend() == "tensorflow":
             from ..reflexes.evaluation_keras import Evaluation
-            from ..reflexes.split_keras import Split
+            from ..reflexes.heal_keras import Healer
+            from ..reflexes.tape_keras import TapeHold
 
-            self.split = Split(self.guest, self.loop, self.keras, sys.modules["tensorflow"])
-            self.split.patch()
-            self.guest.guard(Evaluation(self.split).patch)(self.keras.Model)
-
-    def arm_tape(self, owner):
-        from ..reflexes.split_tape_keras import TapeSplit
-        from ..reflexes.tape_keras import TapeHold
-
-        tensorflow = sys.modules["tensorflow"]
-        hold = TapeHold(self.guest, self.loop, tensorflow)
-        hold.patch(owner)
-        if self.split is not None:
-            TapeSplit(self.split, hold).patch(type(tensorflow.function(lambda: None)))
+            tensorflow = sys.modules["tensorflow"]
+            healer = self.loop.healer = Healer(self.guest, self.loop, self.keras, tensorflow)
+            self.evaluation = Evaluation(healer)
+            self.tape = self.loop.tape_hold = TapeHold(self.guest, self.loop, tensorflow)
 
     def arm_backup(self):
         if self.guest.heal:
@@ -117,6 +110,7 @@ class _Adapter:
         inner = getattr(owner, name)
         loop, enter, guard, left = self.loop, self.loop.beat.enter, self.loop.guard, self.left_by
         phase = f.FORWARD if busy == TRAINING else f.VALIDATION
+        before_it = guard(self._before_batch)
 
         @functools.wraps(inner)
         def on_batch(model, *args, **kwargs):
@@ -126,6 +120,8 @@ class _Adapter:
                 outer = loop.busy if busy == EVALUATING else 0
                 loop.busy, loop.inside = busy, 0
                 before = enter(phase)
+                if busy == TRAINING and loop.healer is not None:
+                    before_it(model, args or tuple(kwargs.values()))
             try:
                 result = inner(model, *args, **kwargs)
             except BaseException as error:
@@ -147,6 +143,12 @@ class _Adapter:
 
         setattr(owner, name, on_batch)
 
+    def _before_batch(self, model, data):
+        if model.train_function is None and model.optimizer is not None:
+            self.loop.begin()
+            shape = getattr(data[0], "shape", None) if data else None
+            self.loop.healer.batch_begins(model, int(shape[0]) if shape is not None and len(shape) else 0)
+
     def _trained(self, model, data, result):
         loop = self.loop
         if isinstance(result, dict):
@@ -156,6 +158,8 @@ class _Adapter:
         loop.saw_loss(result)
         if loop.loss_known:
             loop.nan.loss(loop.loss, "keras")
+            if loop.healer is not None:
+                loop.healer.step_ended(model, None, None)
         shapes = [part.shape for part in data[:2] if hasattr(part, "shape") and hasattr(part, "dtype")]
         if shapes and shapes != loop.shape:
             loop.shape = shapes
@@ -170,11 +174,9 @@ class _Adapter:
 
     def patch_optimizers(self):
         owner = _patch.owner_of(self.keras.optimizers.Optimizer, "apply")
-        if self.guest.heal and self.keras.backend.backend() == "tensorflow":
-            self.guest.guard(self.arm_tape)(owner)
         inner = owner.apply
         loop, beat, enter, guard = self.loop, self.loop.beat, self.loop.beat.enter, self.loop.guard
-        is_eager = self.is_eager
+        is_eager, tape = self.is_eager, self.tape
 
         def born(optimizer):
             loop.optimizers += 1
@@ -186,10 +188,18 @@ class _Adapter:
         if is_eager is None:
             return
 
+        @guard
+        def ask(optimizer, args, kwargs):
+            loop.healer.applied()
+            if not loop.nan.is_bad or not is_eager():
+                return False
+            loop.nan.is_bad = False
+            return tape.refuses(optimizer, *args, **kwargs)
+
         @functools.wraps(inner)
         def apply(optimizer, *args, **kwargs):
             before = -1
-            ours = False
+            ours = refused = False
             if not is_eager():
                 loop.applied += 1
                 if not beat.open_:
@@ -200,8 +210,10 @@ class _Adapter:
                 ours = not loop.busy
                 if not beat.skim:
                     before = enter(5)  # OPTIMIZER
+            if tape is not None and not loop.busy:
+                refused = ask(optimizer, args, kwargs)
             try:
-                result = inner(optimizer, *args, **kwargs)
+                result = optimizer.iterations if refused else inner(optimizer, *args, **kwargs)
             except BaseException as error:
                 _patch.drop_own_frame(error)
                 raise
@@ -274,6 +286,9 @@ class _Adapter:
         inner = model_class.__call__
         loop, guard, beat = self.loop, self.loop.guard, self.loop.beat
         is_eager = self.is_eager or (lambda: True)
+        healer, evaluation = loop.healer, None
+        if self.evaluation is not None:
+            evaluation = guard(self.evaluation.again)
 
         @functools.wraps(inner)
         def __call__(model, *args, **kwargs):  # noqa: N807
@@ -288,7 +303,13 @@ class _Adapter:
                 return inner(model, *args, **kwargs)
             except BaseException as error:
                 _patch.drop_own_frame(error)
-                raise
+                failed = error
+                if evaluation is None or not healer.is_oom(error) or _within(getattr(__call__, "__code__")):
+                    raise
+            done = evaluation(inner, model, args, kwargs, failed)
+            if done is None:
+                raise failed
+            return done[0]
 
         model_class.__call__ = __call__
 
@@ -308,6 +329,16 @@ class _Adapter:
 
 def _where_saved(_model, filepath, *_args, **_kwargs):
     return filepath
+
+
+def _within(code):
+    """Whether a call was made within another of the same."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _eagerness(backend):

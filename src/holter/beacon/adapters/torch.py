@@ -9,13 +9,16 @@ What is patched, and why nothing gentler does:
 - `Optimizer.__init__`, `DataLoader.__init__`, `Module.__init__`: who was made where.
 - `Module.train`: evaluation begins and ends; `torch.save`: a checkpoint.
 - `GradScaler.scale`: the loss before scaling; `clip_grad_norm_`: a norm that was computed anyway.
-Steps come through PyTorch's own global optimizer hooks.
+Steps come through PyTorch's own global optimizer hooks. Whatever the compiler may meet asks it first, which costs it
+nothing, and is then as if it were not there; whatever asks a tensor for anything asks `_torch_unseen` first.
 """
 
 import functools
 import os
+import sys
 from math import nan
 from time import monotonic
+from types import CodeType
 
 from ...record import ring_format as f
 from . import _save_failed, _torch_device, _torch_holdings, _torch_outlast, _torch_plan, _torch_scaler
@@ -28,10 +31,13 @@ from ._torch_compiles import Compiles
 from ._torch_healing import Healing
 from ._torch_nan import NanWatch
 from ._torch_settings import Settings
+from ._torch_unseen import Unseen
 from ._turns import Turns
 
 WAITS_FOR = ("torch",)
 _TRAINED = 200_000
+# They ask whether they are being compiled, and are then as if they were not there.
+_STEP_ASIDE = frozenset(("__call__", "train", "clip_grad_norm_", "scale", "_module_init", "_compile"))
 
 
 def install(guest, torch):
@@ -65,6 +71,7 @@ class _Adapter:
         self.next_norm = self.beat.since + 2_000_000_000
         # PyTorch 2.2 has it under another name; the compiler takes both for a constant
         self.is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
+        self.unseen = Unseen(torch)
         self.device = _torch_device.Device(torch, self.beat, self.guard)
         guest.farewell.last_acts.insert(0, self.guard(self._last_loss))
         self.nan = NanWatch(guest, torch, self)
@@ -105,12 +112,14 @@ class _Adapter:
         """Find the models that this optimizer trains, and time the calls of their classes."""
         self.beat.open()
         self.guest.greet("trainer")
-        self.births.count()
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        self.nan.learn(optimizer)
+        if self.healing is None and mine <= self.trained:
+            return  # made anew for the same parameters
+        self.births.count()
         if len(self.trained) > _TRAINED:
             self.trained.clear()  # a script that makes its optimizer anew at every step must not make us grow
         self.trained |= mine
-        self.nan.learn(optimizer)
         models = list(self.births.models_with(mine))
         if self.healing is not None:
             self.healing.watch(models, optimizer)
@@ -121,19 +130,24 @@ class _Adapter:
         if cls in self.wrapped or cls is self.torch.nn.Module:
             return
         self.wrapped.add(cls)
-        inner = cls.__call__
-        beat, enter, guard, left = self.beat, self.beat.enter, self.guard, self.left_by
-        is_compiling, grad_enabled = self.is_compiling, self.torch.is_grad_enabled
-        notice, called = self._notice_batch, self.nan.called
+        own = vars(cls).get("__call__")
+        beat, enter, guard, left, look = self.beat, self.beat.enter, self.guard, self.left_by, self.look
+        is_compiling, grad_enabled, alone = self.is_compiling, self.torch._C.is_grad_enabled, self.unseen.alone
+        notice, called = self._notice_batch, self.nan.batch.called
 
-        @functools.wraps(inner)
+        @functools.wraps(cls.__call__)
         def __call__(module, *args, **kwargs):  # noqa: N807
             if is_compiling():
-                return inner(module, *args, **kwargs)
+                if own is None:
+                    return super(cls, module).__call__(*args, **kwargs)  # type: ignore[misc]
+                return own(module, *args, **kwargs)
             phase = -1
             try:
-                if grad_enabled():
+                training = grad_enabled()
+                if training:
                     called(module, args, kwargs)
+                    if look.due:
+                        look.begin()
             except Exception as error:
                 guard.caught("call", error)
             try:
@@ -142,8 +156,12 @@ class _Adapter:
                 elif beat.phase == 3 or beat.phase == 6:  # FORWARD: a part of what is timed already; VALIDATION
                     beat.alive()
                 else:
-                    phase = enter(3 if grad_enabled() else 6)
-                result = inner(module, *args, **kwargs)
+                    phase = enter(3 if training else 6)
+                if own is None:
+                    # Looked up at each call: torch.fx replaces `Module.__call__` for the time of a trace.
+                    result = super(cls, module).__call__(*args, **kwargs)  # type: ignore[misc]
+                else:
+                    result = own(module, *args, **kwargs)
             except BaseException as error:
                 left(error)
                 raise
@@ -152,7 +170,8 @@ class _Adapter:
                     enter(phase and 1)
             if phase >= 0:
                 try:
-                    notice(args, kwargs)
+                    if alone():
+                        notice(args, kwargs)
                 except Exception as error:
                     guard.caught("batch", error)
             return result
@@ -160,17 +179,13 @@ class _Adapter:
         cls.__call__ = __call__
 
     def _notice_batch(self, args, kwargs):
-        if self.torch._C._get_tracing_state() is not None:
-            return  # under torch.jit.trace, sizes are tensors, and to look at them is warned about
-        first = args[0] if args else next(iter(kwargs.values()), None)
-        shape = getattr(first, "shape", None)
-        if shape is None or shape == self.shape:
+        is_plain = self.unseen.is_plain
+        tensors = [thing for thing in (*args, *kwargs.values()) if is_plain(thing)][:8]
+        if not tensors or tensors[0].shape == self.shape:
             return
-        self.shape = shape
+        self.shape = shape = tensors[0].shape
         self.batch = int(shape[0]) if len(shape) else 0
-        tensors = [t for t in (*args, *kwargs.values()) if hasattr(t, "shape") and hasattr(t, "dtype")][:8]
-        described = [[list(t.shape), str(t.dtype)] for t in tensors]
-        self.plan.say_batch(self.beat.steps + 1, described)
+        self.plan.say_batch(self.beat.steps + 1, [[list(t.shape), str(t.dtype)] for t in tensors])
 
     # --- the phases ---------------------------------------------------------------------------------------
 
@@ -182,7 +197,7 @@ class _Adapter:
         inner_next, inner_iter = _BaseDataLoaderIter.__next__, DataLoader.__iter__
         self.nan.samples.patch(_BaseDataLoaderIter)
         drawn = self.nan.samples.drawn
-        looks = self.guest.holdings
+        looks, look, alone = self.guest.holdings, self.look, self.unseen.alone
 
         @functools.wraps(inner_next)
         def __next__(iterator):  # noqa: N807
@@ -195,13 +210,19 @@ class _Adapter:
                     looks.tick(beat.steps)
                 else:
                     phase = enter(2)  # DATA
+                if look.on:
+                    look.counted.pause()  # a dataset's own operations are no part of the computation
                 batch = inner_next(iterator)
                 drawn(iterator)
                 return batch
             except BaseException as error:
+                if look.on:
+                    look.end()
                 left(error)
                 raise
             finally:
+                if look.on:
+                    look.counted.resume()
                 if phase >= 0:
                     enter(phase and 1)  # OTHER, or still START
                     plan.drew_from = id(iterator)
@@ -219,13 +240,16 @@ class _Adapter:
                 if phase >= 0:
                     enter(1)
             try:
+                if not alone():
+                    return iterator  # the length of a dataset may be asked of a tensor
                 plan.pass_begins(loader, iterator)
+                if self.healing is not None:
+                    self.healing.pass_begins(loader, iterator)
                 self.nan.device.draws_from(loader)
             except Exception as error:
                 guard.caught("loader", error)
             return iterator
 
-        self.look.aside.add(__next__.__code__)
         _BaseDataLoaderIter.__next__ = __next__
         DataLoader.__iter__ = __iter__
 
@@ -234,21 +258,30 @@ class _Adapter:
         inner = tensor_class.backward
         beat, enter, guard, left = self.beat, self.beat.enter, self.guard, self.left_by
         saw, graded, failed = self.nan.loss, self.nan.after_backward, self.nan.backward_failed
-        look = self.look
+        look, alone, number, losses = self.look, self.unseen.alone, self.unseen.number, self.nan.history.losses
+        history, heal = self.nan.history, self.guest.heal
+        dispatch_modes, function_modes = self.unseen.dispatch_modes, self.unseen.function_modes
 
         @functools.wraps(inner)
         def backward(tensor, *args, **kwargs):
-            phase = -1
+            phase, seen = -1, False
             try:
                 # Before the backward: at a loss that is no number its graph is looked at, and backward frees it.
-                if tensor.is_cpu and self.unscaled is None:
-                    self.loss = loss = tensor.item()
-                    self.known |= 1
-                    saw(tensor, loss)
-                    if loss - loss != 0.0:  # infinite or NaN
-                        beat.bad(beat.steps + 1)
-                else:
-                    self._loss_elsewhere(tensor)
+                seen = tensor.__class__ is tensor_class and not dispatch_modes() and (not function_modes() or alone())
+                if seen:
+                    loss = number(tensor) if self.unscaled is None else None
+                    if loss is None:
+                        self._loss_elsewhere(tensor)
+                    else:
+                        self.loss = loss
+                        self.known |= 1
+                        # Most losses are like those before them: then nothing but this is done.
+                        if beat.skim and loss <= history.alarm and loss - loss == 0.0 and history.well and not heal:
+                            losses.append(loss)
+                        else:
+                            saw(tensor, loss)
+                            if loss - loss != 0.0:  # infinite or NaN
+                                beat.bad(beat.steps + 1)
             except Exception as error:
                 guard.caught("loss", error)
             try:
@@ -267,9 +300,10 @@ class _Adapter:
                     # ends a validation, whatever mode the model was left in.
                     enter(5)
             try:
-                graded(tensor)
-                if look.on:
-                    look.graph(tensor)
+                if seen:
+                    graded(tensor)
+                    if look.on:
+                        look.graph(tensor)
             except Exception as error:
                 guard.caught("gradient", error)
             return result
@@ -284,16 +318,17 @@ class _Adapter:
     def _loss_elsewhere(self, tensor):
         """A loss that was scaled, or that lies on a device and comes back later."""
         if self.unscaled is not None:
-            scaled, plain = self.unscaled
-            tensor = plain if scaled is tensor else tensor
+            scaled, plain = (ref() for ref in self.unscaled)
+            tensor = plain if scaled is tensor and self.unseen.is_plain(plain) else tensor
             self.unscaled = None
-        if tensor.is_cpu:
-            self.loss = loss = tensor.item()
+        loss = self.unseen.number(tensor)
+        if loss is not None:
+            self.loss = loss
             self.known |= 1
             self.nan.loss(tensor, loss)
             if loss - loss != 0.0:
                 self.beat.bad(self.beat.steps + 1)
-        else:
+        elif not tensor.is_cpu:
             self.known &= 2
             self.nan.device.loss(tensor, self.beat.steps + 1)
             self.device.loss(tensor, self.beat.steps + 1)
@@ -307,19 +342,17 @@ class _Adapter:
         def after(optimizer, _args, _kwargs):
             if is_compiling():
                 return
-            if beat.skims > 1 and id(optimizer) == turns.main_id:
-                turns.others = 0
-                beat.skip()
-                return
             try:
                 n = 1
-                if id(optimizer) == turns.main_id:
-                    turns.others = 0
-                else:
+                if id(optimizer) != turns.alone:
                     n = turns.counts(optimizer)
                     if not n:
                         return
-                    self._learn(optimizer)
+                    if turns.newcomer:
+                        self._learn(optimizer)
+                if beat.skims > n:
+                    beat.skip(n)
+                    return
                 beat.step(self.loss, self.rate, self.grad_norm, self.batch, self.known, n)
                 if self.known & 2:
                     self.known = 0
@@ -337,9 +370,13 @@ class _Adapter:
         """Once a second: what need not be known at every step."""
         self.next_rare = now + 1_000_000_000
         rate = optimizer.param_groups[0]["lr"]
-        self.rate = float(rate) if getattr(rate, "is_cpu", True) else nan  # one on a device is not read
+        if isinstance(rate, float):
+            self.rate = rate
+        elif self.unseen.alone():  # a tensor: one on a device is not read
+            rate = self.unseen.number(rate) if self.unseen.is_plain(rate) else rate
+            self.rate = float(rate) if isinstance(rate, (int, float)) else nan
         self.plan.stepped(self.beat)
-        if now >= self.next_norm:
+        if now >= self.next_norm and self.unseen.may_compute():
             self.device.norm(optimizer, self.beat.steps, self)
         self.device.read()
         if self.births.newborn:
@@ -356,11 +393,13 @@ class _Adapter:
     def _patch_mode(self):
         module_class = self.torch.nn.Module
         inner = module_class.train
-        beat, guard, trained = self.beat, self.guard, self.trained
+        beat, guard, trained, is_compiling = self.beat, self.guard, self.trained, self.is_compiling
 
         @functools.wraps(inner)
         def train(module, mode=True):
             result = inner(module, mode)
+            if is_compiling():
+                return result
             try:
                 phase = beat.phase
                 if phase == 6 and mode:
@@ -411,6 +450,33 @@ class _Adapter:
             callback.on_compile_end(guard(end))
 
         self.guest.hook.when_imported("torch._dynamo.callback", watch)
+        self.guest.hook.when_imported("torch._dynamo.eval_frame", self.guard(self._not_compiled))
+
+    def _not_compiled(self, eval_frame):
+        """Within what is compiled our own functions are run, never compiled: but for those that step aside."""
+        core = self.torch._C._dynamo.eval_frame
+        skip = getattr(eval_frame, "skip_code", None) or getattr(core, "skip_code", None)
+        package = __name__.partition(".")[0]
+        for name, module in list(sys.modules.items()):
+            if skip is not None and name.partition(".")[0] == package:
+                for code in _codes_of(vars(module), module.__name__):
+                    skip(code)
+
+
+def _codes_of(held, module):
+    """The code of every function that a module or a class defines, and of those within them."""
+    waiting = []
+    for thing in held.values():
+        if isinstance(thing, type) and thing.__module__ == module:
+            yield from _codes_of(vars(thing), module)
+        elif getattr(thing, "__module__", None) == module:
+            waiting.append(getattr(thing, "__code__", None))
+    while waiting:
+        code = waiting.pop()
+        if isinstance(code, CodeType):
+            waiting.extend(code.co_consts)
+            if code.co_name not in _STEP_ASIDE:
+                yield code
 
 
 def _where_saved(_obj, f, *_args, **_kwargs):

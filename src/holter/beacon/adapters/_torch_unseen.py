@@ -1,0 +1,64 @@
+"""Whether anybody would see what we do to a tensor, and how one number is read so that nobody does.
+
+Under a dispatch mode, a function mode, a transform or a trace even to ask a tensor for its shape is an operation of the
+program. Then nothing is asked. A number in the host's memory is read from there: `item()` would be an operation.
+"""
+
+import ctypes
+import struct
+
+
+class Unseen:
+    """Asked at every step, so it must cost next to nothing."""
+
+    def __init__(self, torch):
+        core = torch._C
+        self.dispatch_modes = core._len_torch_dispatch_stack
+        self.function_modes = core._len_torch_function_stack
+        self._mode_at = core._get_function_stack_at
+        self._tracing = core._get_tracing_state
+        self._transform = getattr(core._functorch, "peek_interpreter_stack", _nothing)
+        self._profiled = torch.autograd._profiler_enabled
+        self._plain = (torch.Tensor, torch.nn.Parameter)
+        self._types = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
+        self._halves = {torch.float16: _half, torch.bfloat16: _bfloat16}
+
+    def alone(self):
+        """True where nobody watches the program's tensors; a default device is a mode that only makes some."""
+        if self.dispatch_modes() or self._transform() is not None or self._tracing() is not None:
+            return False
+        modes = self.function_modes()
+        return not modes or all(type(self._mode_at(n)).__name__ == "DeviceContext" for n in range(modes))
+
+    def may_compute(self):
+        """True where an operation of ours would be seen by nobody, not by a profiler either."""
+        return self.alone() and not self._profiled()
+
+    def is_plain(self, thing):
+        """True for a tensor of PyTorch's own: what a subclass is asked for is its owner's business."""
+        return thing.__class__ in self._plain
+
+    def number(self, tensor):
+        """One number of a plain tensor in the host's memory; None where there is none to be had."""
+        if not tensor.is_cpu or tensor.numel() != 1:
+            return None
+        kind = self._types.get(tensor.dtype)
+        try:
+            if kind is not None:
+                return kind.from_address(tensor.data_ptr()).value
+            half = self._halves.get(tensor.dtype)
+            return half(ctypes.string_at(tensor.data_ptr(), 2)) if half is not None else None
+        except RuntimeError:
+            return None  # a layout without memory of its own
+
+
+def _half(raw):
+    return struct.unpack("e", raw)[0]
+
+
+def _bfloat16(raw):
+    return struct.unpack("f", b"\0\0" + raw)[0]
+
+
+def _nothing():
+    return None
