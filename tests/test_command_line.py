@@ -298,7 +298,7 @@ def test_a_record_is_private_to_its_user(holter: Holter) -> None:
     assert oct(holter.home.stat().st_mode & 0o777) == "0o700"
     assert folders == {"0o700"}
     assert set(files.values()) == {"0o600"}, files
-    assert {Path(name).suffix for name in files} >= {".json", ".jsonl", ".tail", ".ring", ".txt"}
+    assert {Path(name).suffix for name in files} >= {".json", ".jsonl", ".tail", ".txt"}
 
 
 def test_a_healthy_run_gets_one_line_and_quiet_none(holter: Holter) -> None:

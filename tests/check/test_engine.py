@@ -6,9 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from holter.check.engine import check_source
+from holter.check.settings import Settings
+from holter.check.source import parse_bytes
 
 SICK = "import torch\nscaler = torch.cuda.amp.GradScaler()\n"
 
@@ -44,7 +49,8 @@ def test_exit_codes_tell_clean_sick_and_unreadable_apart(folder: Path) -> None:
         ("bytes.py", b"import torch\nname = '\xff\xfe'\n", "can't be decoded"),
         ("coding.py", b"# coding: no-such-coding\nimport torch\n", "can't be decoded"),
         ("null.py", b"import torch\n\0\0\0", "null bytes"),
-        ("huge.py", b"import torch\n" + b"x = 1\n" * 400_000, "2.4 MB of code"),
+        ("huge.py", b"import torch\n" + b"x = 1\n" * 400_000, "2.4 MB, more than the 2 MB"),
+        ("values.ipynb", b'{"cells": [' + b"{}," * 2_000_000 + b"{}]}", "2,000,000 values"),
         ("deep.py", b"import torch\nx = " + b"(" * 5000 + b")" * 5000, "does not parse"),
         ("binary.ipynb", bytes(range(256)) * 10, "not a notebook"),
         ("list.ipynb", b"[1, 2]", "not a notebook"),
@@ -62,6 +68,18 @@ def test_a_file_that_cannot_be_read_gets_one_line_and_the_rest_goes_on(
 
     assert "sick.py:2:10: HLT303" in done.stdout
     assert [name in line and why in line for line in done.stderr.splitlines()] == [True]
+
+
+def test_pipes_and_devices_are_told_and_left(folder: Path) -> None:
+    """A pipe that nobody writes to and a link to a device without an end: one line each, and the rest goes on."""
+    os.mkfifo(folder / "pipe.py")
+    (folder / "zero.py").symlink_to("/dev/zero")
+    (folder / "pyproject.toml").symlink_to("/dev/zero")
+
+    done = check("pipe.py", "zero.py", "sick.py", cwd=folder)
+
+    assert done.stdout.count("HLT303") == 1
+    assert done.stderr.splitlines() == [f"holter: {name}: it is not a regular file" for name in ("pipe.py", "zero.py")]
 
 
 def test_links_that_lead_in_circles_are_told_and_left(folder: Path) -> None:
@@ -125,6 +143,37 @@ def test_fix_writes_and_diff_only_shows(folder: Path) -> None:
     assert (shown.returncode, mended.returncode) == (1, 0)
     assert "1 fixed, nothing found" in mended.stdout
     assert 'torch.amp.GradScaler("cuda")' in (folder / "sick.py").read_text()
+
+
+def test_a_fix_that_does_not_fit_on_the_disk_leaves_the_script_as_it_was(small_disk: Path) -> None:
+    """Told in one line with exit code 1, since what was found is still there; nothing is left beside it."""
+    script = small_disk / "sick.py"
+    script.write_text(SICK)
+    subprocess.run(["dd", "if=/dev/zero", f"of={small_disk / 'filler'}"], capture_output=True, check=False)
+
+    done = check("sick.py", "--fix", cwd=small_disk)
+
+    assert script.read_text() == SICK
+    assert sorted(path.name for path in small_disk.iterdir()) == ["filler", "sick.py"]
+    assert done.stderr == "holter: sick.py: not fixed, and as it was: No space left on device\n"
+    assert "1 finding in 1 of 1 file" in done.stdout
+    assert done.returncode == 1
+
+
+def test_a_fixed_script_keeps_its_mode_and_a_link_stays_a_link(folder: Path) -> None:
+    """Another name of the same file would be left with the old text: such a file is told and left alone."""
+    (folder / "sick.py").chmod(0o754)
+    (folder / "link.py").symlink_to("sick.py")
+    mended = check("link.py", "--fix", cwd=folder)
+    (folder / "twin.py").write_text(SICK)
+    os.link(folder / "twin.py", folder / "other.txt")
+    left = check("twin.py", "--fix", cwd=folder)
+
+    assert (mended.returncode, (folder / "link.py").is_symlink()) == (0, True)
+    assert 'amp.GradScaler("cuda")' in (folder / "sick.py").read_text()
+    assert (folder / "sick.py").stat().st_mode & 0o7777 == 0o754
+    assert "2 names (hard links)" in left.stderr
+    assert (folder / "twin.py").read_text() == SICK
 
 
 @pytest.mark.parametrize(
@@ -206,3 +255,31 @@ def test_many_files_take_several_processes_and_keep_their_order(tmp_path: Path) 
 
     assert found["files"] == 200
     assert [one["file"] for one in found["findings"]] == [f"f{number:03d}.py" for number in range(0, 200, 3)]
+
+
+LOOP = """
+for batch_{n} in loader:
+    loss = model(batch_{n}).sum()
+    loss.backward()
+    optimizer.step()
+    total += loss
+    losses.append(loss)
+"""
+
+
+def test_a_long_script_takes_as_long_as_its_parts() -> None:
+    """Four times the loops take about four times as long; sixteen would be the square."""
+    begin = "import torch\nmodel = torch.nn.Linear(1, 1)\noptimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+    begin += "loader, total, losses = [], 0, []\n"
+
+    def took(loops: int) -> float:
+        text = begin + "".join(LOOP.format(n=n) for n in range(loops))
+        begun = time.process_time()
+        found = check_source(parse_bytes("train.py", text.encode()), Settings())
+        assert len(found.problems) >= loops
+        return time.process_time() - begun
+
+    took(10)  # the rules are imported
+    few, many = min(took(50) for _ in range(3)), took(200)
+
+    assert many < 10 * few, (few, many)

@@ -108,3 +108,16 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
     assert lines.read_file(tmp_path / "real.jsonl") == ([GOOD], 0)
     assert lines.read_file(tmp_path / "link.jsonl") == ([], 1)
     assert lines.read_file(tmp_path / "pipe.jsonl") == ([], 1)
+
+
+def test_numbers_and_letters_that_nothing_of_ours_could_hold_become_null_or_a_mark() -> None:
+    """NaN, beyond any byte or step, half of a letter; a whole letter and the largest numbers of ours stay."""
+    found = lines.loads(
+        b'{"a":NaN,"b":1e999,"c":' + b"9" * 5000 + b',"d":-1000000000000000001,"e":123456789012345678,"f":2.5e17,'
+        b'"g":"\\ud800x","h":"\\ud83d\\ude00"}'
+    )
+
+    assert found == {
+        "a": None, "b": None, "c": None, "d": None, "e": 123456789012345678, "f": 2.5e17,
+        "g": "\ufffdx", "h": "\U0001f600",
+    }  # fmt: skip

@@ -9,6 +9,7 @@ import os
 import pickle
 import random
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,7 +75,7 @@ def test_the_real_record_has_all_its_parts(real: Path) -> None:
     record = open_record(real)
 
     assert sum(line["n"] for line in record.lines("steps")) == 60
-    assert [path.suffix for path in sorted((real / "guests").iterdir())] == [".jsonl", ".ring"]
+    assert sorted(path.suffix for path in (real / "guests").iterdir()) == [".jsonl", ".ring"]
     assert not record.damage
     assert "the data ended early" in judged(real)
 
@@ -274,10 +275,11 @@ def test_pickles_and_code_in_a_record_are_never_loaded(real: Path, tmp_path: Pat
 
 
 def test_many_packed_files_that_swell_are_cut_off(real: Path, tmp_path: Path) -> None:
-    """A record that unpacks to more than any of ours is read up to a limit, and says so."""
+    """A record that unpacks to more than any of ours is read up to a limit, the newest first, and says so."""
     folder = tmp_path / "record"
     shutil.copytree(real, folder)
-    bomb = gzip.compress(b"\n" * (64 << 20), 1)
+    os.rename(folder / "timeline" / "000001.jsonl", folder / "timeline" / "900000.jsonl")
+    bomb = gzip.compress(b"\n" * (32 << 20), 1)
     for number in range(10, 30):
         (folder / "timeline" / f"{number:06d}.jsonl.gz").write_bytes(bomb)
 
@@ -285,6 +287,58 @@ def test_many_packed_files_that_swell_are_cut_off(real: Path, tmp_path: Path) ->
 
     assert any("more than a record" in damage for damage in record.damage)
     assert record.lines("sample")
+
+
+BOMBS = {
+    "empty lines": b"\n",
+    "short lines": b'{"k":"sample","t":1,"m":1}\n',
+    "lists": b'{"k":"sample","t":1,"m":1,"x":[' + b"[]," * 300_000 + b"1]}\n",
+    "objects": b'{"k":"sample","t":1,"m":1,"x":[' + b'{"a":1},' * 100_000 + b"1]}\n",
+    "texts": b'{"k":"sample","t":1,"m":1,"x":[' + b'"ab",' * 100_000 + b"1]}\n",
+    "wide texts": b'{"k":"said","t":1,"m":1,"text":"' + b"x" * 3_000_000 + "\U0001f600".encode() + b'"}\n',
+    "sources": b'{"k":"source","t":1,"m":1,"file":"/a","text":"' + b"ab\\n" * 500_000 + b'"}\n',
+}
+MEASURED = """
+import sys
+from holter.commands import main
+try:
+    main(sys.argv[1:])
+finally:
+    # Not what getrusage says: a child begins with the highest of the process that started it.
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    print(int(status["VmHWM"].split()[0]) // 1024, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_some_kilobytes_do_not_fill_the_memory(real: Path, tmp_path: Path, kind: str) -> None:
+    """Packed a thousand times over: a verdict is given within 300 MB, and what was left out is named."""
+    folder = tmp_path / "record"
+    shutil.copytree(real, folder)
+    piece = BOMBS[kind]
+    packed = gzip.compress(piece * ((18 << 20) // len(piece)), 1)
+    for number in range(4):
+        (folder / "timeline" / f"00001{number}.jsonl.gz").write_bytes(packed)
+    if kind == "sources":
+        (folder / place.SOURCES).write_bytes(piece * 8)
+    done = subprocess.run([sys.executable, "-c", MEASURED, "why", str(folder)], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    assert "more than a record of Holter's can be" in " ".join(done.stdout.split())
+    assert int(done.stderr.split()[-1]) < 300
+
+
+def test_one_hostile_record_costs_the_list_of_runs_its_own_line_alone(real: Path, tmp_path: Path) -> None:
+    """The others are listed as they were."""
+    runs = tmp_path / "home" / "runs"
+    for number in (1, 2, 3):
+        shutil.copytree(real, runs / f"r-000{number}")
+    (runs / "r-0002" / place.META).write_bytes(b'{"schema":1,"x":' + b"[" * 300_000)
+    environ = {**os.environ, "HOLTER_HOME": str(tmp_path / "home")}
+    done = subprocess.run([sys.executable, "-m", "holter", "ls"], env=environ, capture_output=True, text=True)
+    told = [line.split()[0] + (" unreadable" if "unreadable" in line else "") for line in done.stdout.splitlines()[1:]]
+
+    assert (done.returncode, told) == (0, ["r-0001", "r-0002 unreadable", "r-0001"]), done.stderr
 
 
 def make(base: Path, name: str | None = None) -> Path:

@@ -166,3 +166,15 @@ def test_a_segment_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     (folder / "timeline" / "000001.jsonl.gz").write_bytes(lines.pack(plain.read_bytes()))
 
     assert len(open_record(folder).lines("sample")) == 40
+
+
+def test_what_an_error_quotes_of_a_secret_is_not_written(tmp_path: Path) -> None:
+    """Nor in the error that it came from; what is no secret is written as it was."""
+    writer = RecordWriter(place.new_run(tmp_path))
+    cause = {"type": "OSError", "message": "https://me:s3cr3tV4lue@host refused"}
+    writer.event("exception", type="ValueError", message="token=s3cr3tV4lue, max_tokens=512", chain=[cause])
+    writer.close()
+    written = (writer.folder / place.EVENTS).read_text()
+
+    assert "s3cr3tV4lue" not in written
+    assert "max_tokens=512" in written

@@ -16,7 +16,7 @@ import pytest
 
 from holter.record import place
 from holter.record.gather import gather
-from holter.recorder import guest_room
+from holter.recorder import guest_room, state_room
 
 
 @pytest.fixture
@@ -177,3 +177,19 @@ def test_the_commands_environment_is_the_users_own_with_us_in_front() -> None:
         "HOLTER_RUN": "r-0001",
     }
     assert guest_room.environment(None, "r-0001", base) == base
+
+
+def test_the_state_between_two_attempts_is_not_taken_for_abandoned(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run begins while this one's first keeper is gone and its second is not there yet."""
+    monkeypatch.setattr(guest_room, "_bases", lambda: [str(room.parent)])
+    made = state_room.make()
+    assert made.fast is not None
+    (made.fast / "state").write_text("of the first attempt")
+    words = (
+        "from holter.recorder import guest_room as g; import sys; g._bases = lambda: sys.argv[1:]; g.clear_abandoned()"
+    )
+    subprocess.run([sys.executable, "-c", words, str(room.parent)], check=True)
+
+    assert (made.fast / "state").exists()
+    assert json.loads((made.fast / guest_room.OWNER).read_text())["keeper"] == os.getpid()  # and not one attempt's
+    made.clear()

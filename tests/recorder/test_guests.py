@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
+from holter.beacon.ring import Ring
 from holter.record import lines
 from holter.record import ring_format as f
 from holter.recorder.guests import Guests
+from tests.conftest import Holter
+from tests.record.conftest import small_disk  # noqa: F401 - a fixture
 from tests.record.rings import ring, step_slot
 
 
@@ -84,3 +92,140 @@ def test_a_folder_that_vanished_or_never_was_is_survived(tmp_path: Path) -> None
     """There are just no guests."""
     assert Guests(tmp_path / "gone", 0.0).drain() == ([], [])
     assert Guests(None, 0.0).drain() == ([], [])
+
+
+def test_a_ring_that_is_cut_off_is_left_alone(tmp_path: Path) -> None:
+    """Nobody is killed by it, and the others are read on."""
+    guests = Guests(tmp_path, 0.0)
+    for pid in (7, 8):
+        (tmp_path / f"{pid}.ring").write_bytes(ring([step_slot(0, 1)], pid=pid))
+    assert len(guests.drain()[1]) == 2
+    for pid in (7, 8):
+        (tmp_path / f"{pid}.ring").write_bytes(b"" if pid == 7 else ring([step_slot(0, 1), step_slot(1, 2)], pid=pid))
+
+    assert [line["pid"] for line in guests.drain()[1]] == [8]
+    assert [state["pid"] for state in guests.states({7, 8})] == [8]
+
+
+def ended() -> int:
+    """The number of a process that is gone."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_process_left_is_let_go_when_it_is_drained(tmp_path: Path) -> None:
+    """The ring at once, with the last that was written; the rest a few seconds later, into the record."""
+    gone, here = ended(), os.getpid()
+    home = tmp_path / "record"
+    for name in ("guests", "stacks"):
+        (home / name).mkdir(parents=True)
+    room = tmp_path / "room"
+    room.mkdir()
+    guests = Guests(room, 0.0, home)
+    for pid in (gone, here):
+        (room / f"{pid}.5.ring").write_bytes(ring([step_slot(0, 1)], pid=pid))
+        (room / f"{pid}.jsonl").write_bytes(line(1))
+        (room / f"{pid}.stacks").write_bytes(b"")
+    guests.drain()
+    (room / f"{gone}.5.ring").write_bytes(ring([step_slot(0, 1), step_slot(1, 2)], pid=gone))
+
+    assert [steps["last"] for steps in guests.let_go({here}, 0.0)] == [2]
+    assert sorted(path.name for path in room.glob("*.ring")) == [f"{here}.5.ring"]
+    guests.drain()
+    guests.let_go({here}, 100.0)
+    assert {path.name.partition(".")[0] for path in room.iterdir()} == {str(here)}
+    assert [path.name for path in (home / "guests").iterdir()] == [f"{gone}.jsonl"]
+    assert {state["pid"] for state in guests.last_states()} == {gone, here}
+
+
+def test_a_guest_that_listens_is_not_taken_for_one_that_has_ended(tmp_path: Path) -> None:
+    """In another namespace its number is nobody's here."""
+    pid = ended()
+    guests = Guests(tmp_path, 0.0)
+    (tmp_path / f"{pid}.5.ring").write_bytes(ring([step_slot(0, 1)], pid=pid))
+    os.mkfifo(tmp_path / f"{pid}.ask")
+    listening = os.open(tmp_path / f"{pid}.ask", os.O_RDWR)
+    guests.drain()
+    guests.let_go(set(), 0.0)
+    assert (tmp_path / f"{pid}.5.ring").exists()
+    os.close(listening)
+    guests.let_go(set(), 1.0)
+
+    assert not (tmp_path / f"{pid}.5.ring").exists()
+
+
+def test_shared_memory_is_free_again_while_the_run_goes_on(holter: Holter) -> None:
+    """Ten processes step and end, one after the other: none of their rings is left, and all their steps are known."""
+    script = holter.script(
+        """
+        import glob, os, time, holter
+        for _ in range(10):
+            pid = os.fork()
+            if not pid:
+                holter.step(loss=1.0)
+                raise SystemExit
+            os.waitpid(pid, 0)
+        deadline = time.monotonic() + 20
+        while glob.glob(os.environ["HOLTER_GUESTS"] + "/*.ring") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        print(len(glob.glob(os.environ["HOLTER_GUESTS"] + "/*.ring")))
+        """
+    )
+    done = holter.run(sys.executable, script)
+
+    assert done.stdout == b"0\n"
+    assert len({steps["pid"] for steps in holter.timeline("steps")}) == 10
+
+
+@pytest.mark.root
+def test_a_process_with_the_number_of_an_earlier_one_is_recorded(holter: Holter) -> None:
+    """Two processes of one number step before anybody looks: both are in the record."""
+    script = holter.script(
+        """
+        import os, time, holter
+        def child(n, last):
+            if last:
+                with open("/proc/sys/kernel/ns_last_pid", "w") as file:
+                    file.write(str(last - 1))
+            pid = os.fork()
+            if not pid:
+                for i in range(n):
+                    holter.step(loss=float(n))
+                    time.sleep(0.03)
+                raise SystemExit
+            os.waitpid(pid, 0)
+            return pid
+        first = child(3, 0)
+        for _ in range(50):
+            if child(5, first) == first:
+                print("again", flush=True)
+                break
+        time.sleep(1.5)
+        """
+    )
+    done = holter.run(sys.executable, script)
+    if done.stdout != b"again\n":
+        pytest.skip("a process's number can't be chosen here")
+    found = holter.timeline("steps")
+
+    assert any(steps.get("loss", {}).get("last") == 3.0 for steps in found)
+    assert any(steps.get("loss", {}).get("last") == 5.0 and steps["last"] == 5 for steps in found)
+
+
+@pytest.mark.root
+def test_a_ring_takes_a_small_part_of_a_small_folder(small_disk: Path, tmp_path: Path) -> None:  # noqa: F811
+    """What is there belongs to the user; a smaller ring goes round sooner, and is read like any other."""
+    with pytest.raises(OSError, match="too little room"):
+        Ring(str(small_disk))
+    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+    small, usual = Ring(str(small_disk)), Ring(str(tmp_path))
+    total = small.capacity + 5
+    for n in range(total):
+        small.put(step_slot(n, n + 1))
+    (steps,) = Guests(small_disk, 0.0).drain()[1]
+    (path,) = small_disk.iterdir()
+
+    assert path.stat().st_size <= (8 << 20) / 200
+    assert small.capacity < usual.capacity == f.CAPACITY
+    assert (steps["n"], steps["last"]) == (small.capacity, total)

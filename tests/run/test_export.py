@@ -9,13 +9,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import Holter
+from tests.endings.conftest import memory_cgroup  # noqa: F401 - a fixture
 from tests.views.collecting import Collector, event_file, wandb_stats
 
 SICK = """
@@ -325,24 +326,33 @@ def test_without_an_mlflow_run_no_store_is_made(holter: Holter) -> None:
     assert list(holter.folder.iterdir()) == []
 
 
-def test_each_attempt_of_a_healed_run_is_exported(holter: Holter, collector: Collector) -> None:
+def test_each_attempt_of_a_healed_run_is_exported(
+    holter: Holter,
+    collector: Collector,
+    memory_cgroup: Callable[[int], Callable[[], None]],  # noqa: F811
+) -> None:
     """A run that is started again is another record, and another resource at the collector."""
     pytest.importorskip("opentelemetry.sdk")
     script = holter.script(
         """
-        import os, signal, sys, time, holter
-        for i in range(40):
+        import sys, time, holter
+        grown = []
+        for i in range(60):
             time.sleep(0.05)
             holter.step(loss=1.0)
-        if "--again" not in sys.argv:
-            os.kill(os.getpid(), signal.SIGKILL)
+            if "--again" not in sys.argv:
+                grown.append(bytearray(b"x") * (20 << 20))
         """
     )
     words = ["run", "--heal", "--resume-args", "--again", "--export", "otel", "--", sys.executable, script]
-    done = holter(*words, env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+    done = holter(*words, env=environ, preexec_fn=memory_cgroup(600 << 20))
     endings = {
         event["resource"]["holter.run.id"]: event for event in collector.events if event["event"] == "holter.ending"
     }
 
     assert done.returncode == 0, done.stderr
-    assert {run: event["holter.kind"] for run, event in endings.items()} == {"r-0001": "killed", "r-0002": "completed"}
+    assert {run: event["holter.kind"] for run, event in endings.items()} == {
+        "r-0001": "oom-killed",
+        "r-0002": "completed",
+    }

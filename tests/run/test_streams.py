@@ -156,3 +156,15 @@ def test_a_pipe_stays_a_pipe(holter: Holter) -> None:
     done = holter("run", "-q", "--", sys.executable, "-c", "import os; print([os.isatty(fd) for fd in (0, 1, 2)])")
 
     assert done.stdout == b"[False, False, False]\n"
+
+
+def test_a_reader_that_comes_after_the_end_finds_a_pipe_as_large_as_without_us(holter: Holter) -> None:
+    """Many short lines that fit into a pipe do not keep the command, nor Holter, from ending."""
+    script = holter.script(
+        "import os, time\nfor i in range(3200):\n    os.write(1, b'%019d\\n' % i)\n    if i < 30: time.sleep(0.00002)"
+    )
+    process = holter.start("run", "-q", "--", sys.executable, script)
+
+    assert process.wait(60) == 0
+    assert process.stdout is not None
+    assert process.stdout.read() == b"".join(b"%019d\n" % i for i in range(3200))

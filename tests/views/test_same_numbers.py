@@ -8,7 +8,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import urllib.request
 
 import pytest
@@ -18,6 +17,7 @@ from tests.views.records import ALL
 
 from holter.diagnosis.doctor import verdict
 from holter.diagnosis.exhibits import exhibits
+from holter.own_process import own_process
 from holter.record.reader import open_record
 from holter.series.document import document_of, mask
 from holter.series.gauges import gauges_of
@@ -124,7 +124,7 @@ def exporting(folder, name, listener=None, **environ):
     order = {"name": name, "where": "logs" if name == "tensorboard" else "", "folder": str(folder)}
     order |= {"cwd": str(folder.parent), "mark": "a-word", "listener": fd}
     process = subprocess.Popen(
-        [sys.executable, "-m", "holter.commands._exporter"], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+        own_process("holter.commands._exporter"), stdin=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, **environ}, pass_fds=[fd] if fd >= 0 else [],
     )  # fmt: skip
     process.stdin.write(json.dumps(order).encode() + b"\n")

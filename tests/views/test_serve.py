@@ -168,6 +168,80 @@ def _children(pid):
     return [int(word) for word in done.stdout.split()]
 
 
+def test_slow_connections_do_not_lock_the_owner_out(served):
+    """Whoever holds a place without showing the token makes room, the oldest first."""
+    host, _, port = served.base.removeprefix("http://").rpartition(":")
+    slow = [socket.create_connection((host, int(port)), timeout=20) for _ in range(132)]
+    for one in slow:
+        one.sendall(b"GET /api/runs HTTP/1.1\r\nHost: localhost\r\n")
+
+    assert {row["id"] for row in served.json("/api/runs")["runs"]} == {"r-0001", "r-0002"}
+    assert slow[0].recv(1) == b""
+    for one in slow:
+        one.close()
+
+
+def test_an_answer_to_a_stranger_ends_the_connection_and_the_owners_stays(served):
+    """So that nobody without the token holds a place; a page asks for its parts on one connection."""
+    for cookie, kept in (("", False), (served.cookie, True)):
+        connection = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=20)
+        connection.request("GET", "/api/runs", headers={"Cookie": cookie})
+        connection.getresponse().read()
+
+        assert (connection.sock is not None) is kept
+        connection.close()
+
+
+def test_a_run_that_is_deleted_while_it_is_read_does_not_end_the_verdicts(served, wait_for):
+    """The desk finds nothing where the run was; the next run gets its verdict all the same."""
+    served.json("/api/run/r-0001")
+    (desk,) = wait_for(lambda: _children(served.process.pid), "the desk")
+    os.kill(desk, signal.SIGSTOP)
+    try:
+        keep(healthy_run(), served.home)
+        served.json("/api/runs")
+        wait_for(lambda: _waits_for_an_answer(served.process.pid), "the question about the new run")
+        (served.home / "runs" / "r-0007").mkdir()  # so that no other run gets the number
+        shutil.rmtree(served.home / "runs" / "r-0003")
+        served.json("/api/runs")
+    finally:
+        os.kill(desk, signal.SIGCONT)
+    keep(healthy_run(), served.home)
+    rows = wait_for(lambda: _known(served, "r-0008"), "the verdict on a later run")
+
+    assert rows["r-0008"]["kind"] == "completed"
+
+
+def _waits_for_an_answer(pid):
+    """Whether a thread of the server's stands in a read of a pipe."""
+    tasks = f"/proc/{pid}/task"
+    return any("pipe_read" in _text(f"{tasks}/{task}/wchan") for task in os.listdir(tasks)) or time.sleep(1.0) is None
+
+
+def _text(path):
+    with open(path) as file:
+        return file.read()
+
+
+def _known(served, run):
+    rows = {row["id"]: row for row in served.json("/api/runs")["runs"]}
+    return rows if rows.get(run, {}).get("known") else None
+
+
+def test_a_run_that_is_seen_before_its_first_line_is_not_unreadable_for_ever(served, wait_for):
+    """Its folder is there a moment before its facts."""
+    early = served.home / "runs" / "r-0003"
+    early.mkdir()
+    before = {row["id"]: row["kind"] for row in served.json("/api/runs")["runs"]}
+    early.rmdir()
+    made = keep(healthy_run(), served.home)
+    rows = wait_for(
+        lambda: (found := _known(served, "r-0003")) and found["r-0003"]["kind"] != "unreadable" and found, "a verdict"
+    )
+
+    assert (made.name, before["r-0003"], rows["r-0003"]["kind"]) == ("r-0003", "unreadable", "completed")
+
+
 def test_news_of_a_new_run_and_of_one_that_is_gone(served):
     """Whoever has the list open is told, without asking again."""
     connection = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=20)

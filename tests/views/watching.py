@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from textual.widgets import Static
 
 from holter.commands._runs import Runs
+from holter.own_process import own_process
 from holter.record.recent import written
 from holter.views.watch.app import WatchApp
 from holter.views.watch.source import Watched
@@ -26,7 +26,7 @@ class Screen:
 
     def __init__(self, home, monkeypatch, first=None, size=(120, 40)):
         monkeypatch.setenv("HOLTER_HOME", str(home))
-        self.reading = Reading([sys.executable, "-m", "holter.series.desk"])
+        self.reading = Reading(own_process("holter.series.desk"))
         self.watcher = Watcher(Runs(), self.reading)
         self.watcher.start()
         folder = Runs().folder

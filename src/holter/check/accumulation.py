@@ -39,12 +39,8 @@ def accumulations(module: Module) -> Iterator[Accumulation]:
             continue
         if number(module, modulo.right) == 1 or not _cleared(module, loop, gate):
             continue
-        for backward in module.training.backwards:
-            if (
-                module.loop_of(backward) is loop
-                and not module.conditions(backward, loop)
-                and backward.lineno < gate.lineno
-            ):
+        for backward in module.training.backwards_of(loop):
+            if not module.conditions(backward, loop) and backward.lineno < gate.lineno:
                 yield Accumulation(loop, gate, step, backward, modulo.right)
                 break
 

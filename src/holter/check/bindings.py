@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -45,8 +46,12 @@ class Bindings:
 
     def __init__(self, module: Module) -> None:
         self.module = module
+        self._none: list[Binding] = []
         self._noted: list[tuple[ast.AST, str, ast.expr | None, How]] = []
         self._of: dict[ast.AST, dict[str, list[Binding]]] = {}
+        self._branched: dict[int, bool] = {}
+        # By the list's id, since it is kept: those that set, and their lines.
+        self._plain: dict[int, tuple[list[Binding], list[int]]] = {}
 
     def note(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
@@ -122,16 +127,27 @@ class Bindings:
             found = self._of.get(scope, {}).get(name)
             if found:
                 return found
-        return []
+        return self._none
 
     def last(self, node: ast.AST, name: str) -> Binding | None:
         """Give the binding that counts at a node: the last before it, or the last of an outer scope."""
         found = self.all(node, name)
-        plain = [one for one in found if one.how != "grown"]
-        before = [one for one in plain if one.line < getattr(node, "lineno", 0)]
+        if id(found) not in self._plain:
+            kept = [one for one in found if one.how != "grown"]
+            self._plain[id(found)] = kept, [one.line for one in kept]
+        plain, lines = self._plain[id(found)]
+        before = bisect_left(lines, getattr(node, "lineno", 0))
         if before and not name.startswith("self."):
-            return before[-1]
+            return plain[before - 1]
         return plain[-1] if plain else None
+
+    def branched(self, node: ast.AST, name: str) -> bool:
+        """Whether a name is set under more than one set of conditions."""
+        found = self.all(node, name)
+        if id(found) not in self._branched:
+            ways = {tuple(self.module.conditions(one.node, self.module.tree)) for one in found if one.how == "set"}
+            self._branched[id(found)] = len(ways) > 1
+        return self._branched[id(found)]
 
     def shadows(self, node: ast.AST, name: str) -> bool:
         """Whether a name that was imported is set to something else where a node stands."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from holter.check.fixing import Unfixable, applied
 from holter.check.ignores import Ignores, ignores_in
 from holter.check.module import Module
-from holter.check.problem import Checked, Edit, Hit, Problem, Unread
+from holter.check.problem import Change, Checked, Edit, Hit, Problem, Unread
 from holter.check.rule import Rule, find_rules
 from holter.check.settings import Settings
 from holter.check.source import CanNotRead, Source, read
@@ -85,7 +85,7 @@ def check_source(source: Source, settings: Settings, *, fix: bool = False) -> Ch
         source, found.fixed = mended, found.fixed + count
         found.problems, edits, found.unread = _examine(source, settings)
     if source.raw != before:
-        found.changes.append((source.path, before, source.raw))
+        found.changes.append(Change(source.path, before, source.raw, found.fixed))
     return found
 
 

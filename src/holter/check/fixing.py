@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import stat
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from holter.check.problem import Edit
+from holter.check.problem import Change, Edit
 from holter.check.source import Source, cell_source, parse_bytes, split_lines
 
 
@@ -33,6 +37,36 @@ def applied(source: Source, fixes: list[tuple[Edit, ...]]) -> tuple[Source, int]
     if source.bom:
         raw = b"\xef\xbb\xbf" + raw
     return replace(source, text=text, raw=raw), count
+
+
+def write_back(change: Change) -> None:
+    """Put a mended file in the place of the old one, whole or not at all: written beside it, then renamed."""
+    real = os.path.realpath(change.path)  # a link stays one
+    made = ""
+    try:
+        about = os.stat(real)
+        if about.st_nlink > 1:
+            raise Unfixable(f"it has {about.st_nlink} names (hard links), which a new file would part")
+        fd, made = tempfile.mkstemp(prefix=".holter-", dir=os.path.dirname(real))
+        with open(fd, "wb") as file:
+            file.write(change.after)
+            file.flush()
+            new = os.fstat(fd)
+            if (about.st_uid, about.st_gid) != (new.st_uid, new.st_gid):
+                os.fchown(fd, about.st_uid, about.st_gid)
+            os.fchmod(fd, stat.S_IMODE(about.st_mode))
+            os.fsync(fd)
+        with open(real, "rb") as file:
+            if file.read() != change.before:
+                raise Unfixable("it was changed by someone else meanwhile")
+        os.replace(made, real)
+        made = ""
+    except OSError as error:
+        raise Unfixable(error.strerror or str(error)) from None
+    finally:
+        if made:
+            with contextlib.suppress(OSError):
+                os.unlink(made)
 
 
 def _overlap(one: Edit, other: Edit) -> bool:

@@ -6,7 +6,7 @@ import ast
 import re
 
 from holter.check.bindings import dotted
-from holter.check.module import Loop, Module
+from holter.check.module import Loop, Module, once
 from holter.check.values import names_in
 
 # Methods of a tensor that give a tensor with its graph.
@@ -46,7 +46,7 @@ def fresh_graph(module: Module, node: ast.expr) -> str:
     loss = module.kinds.of(node.func) == "criterion" or bool(_FUNCTIONAL.search(full))
     function = module.callee(node)
     if function is not None:
-        loss = not _CUT.search(ast.unparse(function))
+        loss = not _CUT.search(module.said(function))
     inner = [one for given in node.args for one in ast.walk(given) if isinstance(one, ast.Call)]
     models = [one for one in inner if module.kinds.of(one.func) == "torch-model"]
     # What is cut away may be another argument: only a model's own output counts.
@@ -63,30 +63,30 @@ def _cut_above(module: Module, inner: ast.AST, outer: ast.AST) -> bool:
     return False
 
 
+@once
 def losses_of(module: Module, loop: Loop) -> dict[str, ast.Call]:
     """Give the names whose backward() is called at each turn of a loop, and the call."""
     found: dict[str, ast.Call] = {}
-    for call in module.training.backwards:
-        if module.loop_of(call) is loop:
-            lost = module.training.lost(call)
-            while isinstance(lost, ast.BinOp):
-                lost = lost.left
-            name = dotted(lost) if lost is not None else ""
-            if name:
-                found.setdefault(name, call)
+    for call in module.training.backwards_of(loop):
+        lost = module.training.lost(call)
+        while isinstance(lost, ast.BinOp):
+            lost = lost.left
+        name = dotted(lost) if lost is not None else ""
+        if name:
+            found.setdefault(name, call)
     return found
 
 
+@once
 def flows_to_backward(module: Module, scope: ast.AST) -> set[str]:
     """Give the names of a function that end up in a loss, by following its assignments back."""
     wanted: set[str] = set()
-    for call in module.training.backwards:
-        if module.scope_of(call) is scope:
-            lost = module.training.lost(call)
-            if lost is not None and not isinstance(lost, ast.Name):
-                wanted |= names_in(lost)
-            elif isinstance(lost, ast.Name):
-                wanted.add(lost.id)
+    for call in module.training.backwards_in.get(scope, ()):
+        lost = module.training.lost(call)
+        if lost is not None and not isinstance(lost, ast.Name):
+            wanted |= names_in(lost)
+        elif isinstance(lost, ast.Name):
+            wanted.add(lost.id)
     pairs: list[tuple[set[str], set[str]]] = []
     for node in module.within(scope):
         if isinstance(node, ast.Assign):

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from holter.check.bindings import dotted
-from holter.check.module import Function, Loop, Module
+from holter.check.module import Function, Loop, Module, once
 from holter.check.values import argument, names_in
 
 _TAKE_NUMBERS = ("print", "sum", "len", "float", "min", "max", "np.mean", "numpy.mean", "np.sum")
@@ -53,24 +53,25 @@ def outlives(module: Module, loop: Loop, statement: ast.stmt, holder: str) -> bo
 
 def used_as_tensor(module: Module, holder: str, value: ast.expr) -> bool:
     """Whether anything asks the sum or the list for what only a tensor has."""
-    if holder.startswith("self."):
-        return True
-    scope = module.scope_of(value)
+    return holder.startswith("self.") or holder in _used_as_tensors(module, module.scope_of(value))
+
+
+@once
+def _used_as_tensors(module: Module, scope: ast.AST) -> set[str]:
+    found: set[str] = set()
     for node in ast.walk(scope):
-        if isinstance(node, ast.Attribute) and dotted(node.value) == holder and node.attr not in ("append", "extend"):
-            return True
-        torch = isinstance(node, ast.Call) and module.qualified(node.func).startswith("torch.")
-        if torch and isinstance(node, ast.Call) and any(holder in names_in(one) for one in node.args):
-            return True
-        if isinstance(node, ast.Return) and node.value is not None and holder in names_in(node.value):
-            return True
-        given = isinstance(node, ast.Call) and any(dotted(one) == holder for one in node.args)
-        if given and isinstance(node, ast.Call) and dotted(node.func) not in _TAKE_NUMBERS:
-            return True
-        if isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
+        if isinstance(node, ast.Attribute) and node.attr not in ("append", "extend"):
+            found.add(dotted(node.value))
+        elif isinstance(node, ast.Call):
+            if module.qualified(node.func).startswith("torch."):
+                found |= {name for one in node.args for name in names_in(one)}
+            if dotted(node.func) not in _TAKE_NUMBERS:
+                found |= {dotted(one) for one in node.args}
+        elif isinstance(node, ast.Return) and node.value is not None:
+            found |= names_in(node.value)
+        elif isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
             over = [node.iter] if isinstance(node, ast.For) else [one.iter for one in node.generators]
-            if any(holder in names_in(one) for one in over):
-                return True
-        if isinstance(node, ast.Subscript) and dotted(node.value) == holder and isinstance(node.ctx, ast.Load):
-            return True
-    return False
+            found |= {name for one in over for name in names_in(one)}
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            found.add(dotted(node.value))
+    return found

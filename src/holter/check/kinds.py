@@ -77,6 +77,7 @@ class Kinds:
         self.module = module
         self._known: dict[ast.AST, Kind] = {}
         self._classes: dict[ast.ClassDef, Kind] = {}
+        self._named: dict[int, Kind] = {}  # by the bindings, which live as long as the file
         self._open: set[ast.AST] = set()
 
     def of(self, node: ast.expr | None) -> Kind:
@@ -111,8 +112,13 @@ class Kinds:
         if not name:
             return ""
         found = self.module.bound(node, name)
+        if id(found) in self._named:
+            return self._named[id(found)]
         kinds = {self.of(one.value) for one in found if one.how in ("set", "with")} - {""}
-        return kinds.pop() if len(kinds) == 1 else ""
+        kind: Kind = kinds.pop() if len(kinds) == 1 else ""
+        if not self._open:  # else something that is still being looked at may be missing in it
+            self._named[id(found)] = kind
+        return kind
 
     def _called(self, call: ast.Call) -> Kind:
         full = self.module.qualified(call.func)

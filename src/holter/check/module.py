@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from functools import cached_property
+import re
+from collections.abc import Callable, Iterator
+from functools import cached_property, wraps
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from holter.check.bindings import BINDERS, Binding, Bindings, dotted
 from holter.check.imports import Imports
@@ -21,6 +22,23 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MARKS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def once(read: Callable[Concatenate[Module, P], T]) -> Callable[Concatenate[Module, P], T]:
+    """Answer a question about a file once: asked anew for each of its loops, it takes the square of the time."""
+
+    @wraps(read)
+    def kept(module: Module, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = (read, args, tuple(kwargs.items()))
+        if key not in module.memo:
+            module.memo[key] = read(module, *args, **kwargs)
+        return cast(T, module.memo[key])
+
+    return kept
+
+
 class Module:
     """One file's syntax tree with an index: rules look up, they do not walk."""
 
@@ -28,6 +46,7 @@ class Module:
         self.tree = tree
         self.text = text
         self.path = path
+        self.memo: dict[object, Any] = {}
         self.parents: dict[ast.AST, ast.AST] = {}
         self.calls: list[ast.Call] = []
         self.loops: list[Loop] = []
@@ -89,12 +108,15 @@ class Module:
             yield above
             node = above
 
+    @once
     def function_of(self, node: ast.AST) -> Function | None:
         return next((above for above in self.ancestors(node) if isinstance(above, FUNCTIONS)), None)
 
+    @once
     def class_of(self, node: ast.AST) -> ast.ClassDef | None:
         return next((above for above in self.ancestors(node) if isinstance(above, ast.ClassDef)), None)
 
+    @once
     def scope_of(self, node: ast.AST) -> ast.AST:
         """Give the function, or the module, whose names a node sees first."""
         inner = node
@@ -108,11 +130,13 @@ class Module:
             inner = above
         return self.tree
 
+    @once
     def loop_of(self, node: ast.AST) -> Loop | None:
         """Give the innermost loop whose body runs a node again, within its function."""
         inner = node
         for above in self.ancestors(node):
-            if isinstance(above, LOOPS) and inner in above.body:
+            # In its body, that is: a body can be long, so what else there is gets looked at.
+            if isinstance(above, LOOPS) and not isinstance(inner, ast.expr) and inner not in above.orelse:
                 return above
             if isinstance(above, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
                 return None
@@ -141,6 +165,7 @@ class Module:
     def inside(self, node: ast.AST, outer: ast.AST) -> bool:
         return any(above is outer for above in self.ancestors(node))
 
+    @once
     def conditions(self, node: ast.AST, until: ast.AST) -> list[ast.If]:
         """Give the `if`s between a node and what it stands in."""
         found: list[ast.If] = []
@@ -153,21 +178,37 @@ class Module:
             inner = above
         return found
 
-    def within(self, outer: ast.AST) -> Iterator[ast.AST]:
+    @once
+    def within(self, outer: ast.AST) -> tuple[ast.AST, ...]:
         """Give all nodes below one, without the bodies of functions and classes that are only defined there."""
         stack = list(ast.iter_child_nodes(outer))
+        found = []
         while stack:
             node = stack.pop()
-            yield node
+            found.append(node)
             if not isinstance(node, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
                 stack.extend(ast.iter_child_nodes(node))
+        return tuple(found)
 
+    @once
+    def said(self, node: ast.AST) -> str:
+        """Give a node as it would be written: for questions that a word in it answers."""
+        return ast.unparse(node)
+
+    @once
+    def says(self, node: ast.AST, words: re.Pattern[str]) -> str:
+        """Give the first of some words that stand in a node as it is written; nothing where none does."""
+        found = words.search(self.said(node))
+        return found[0] if found is not None else ""
+
+    @once
     def calls_in(self, outer: ast.AST) -> list[ast.Call]:
         found = [node for node in self.within(outer) if isinstance(node, ast.Call)]
         return sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
     # -- what names stand for -----------------------------------------------------------------------------------------
 
+    @once
     def qualified(self, node: ast.AST) -> str:
         """Give the full dotted name of what an expression refers to, by the file's imports; else nothing."""
         name = dotted(node)
@@ -186,6 +227,7 @@ class Module:
     def bound(self, node: ast.AST, name: str) -> list[Binding]:
         return self.bindings.all(node, name)
 
+    @once
     def callee(self, call: ast.Call) -> Function | None:
         """Give the function of this file that a call calls, if there is just one of that name."""
         name = dotted(call.func)
@@ -241,6 +283,13 @@ class Module:
             if isinstance(decorator, ast.Call) and any(self.qualified(arg) in names for arg in decorator.args):
                 return True
         return False
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether anything in the file is fitted, as Keras calls it."""
+        return any(
+            isinstance(one.func, ast.Attribute) and one.func.attr in ("fit", "fit_generator") for one in self.calls
+        )
 
     @cached_property
     def kinds(self) -> Kinds:

@@ -55,11 +55,8 @@ def pipeline_of(module: Module, node: ast.expr, depth: int = 12) -> Pipeline | N
         if found is None:
             return None
         # Another assignment to the name in a branch may add or leave out a part.
-        others = [one for one in module.bound(node, node.id) if one.how == "set"]
-        branched = any(
-            module.conditions(one.node, module.tree) != module.conditions(bound.node, module.tree) for one in others
-        )
-        return Pipeline(found.root, found.root_call, found.calls, found.whole and not branched)
+        whole = found.whole and not module.bindings.branched(node, node.id)
+        return Pipeline(found.root, found.root_call, found.calls, whole)
     return None
 
 

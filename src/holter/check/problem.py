@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from holter.finding import Cure
 
@@ -70,6 +70,15 @@ class Unread:
     why: str
 
 
+class Change(NamedTuple):
+    """A file as it would be after its fixes, and how many those are."""
+
+    path: str
+    before: bytes
+    after: bytes
+    fixes: int
+
+
 @dataclass
 class Checked:
     """All that one or many files gave."""
@@ -78,8 +87,7 @@ class Checked:
     problems: list[Problem] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     fixed: int = 0
-    # Files as they would be after the fixes: their bytes before and after.
-    changes: list[tuple[str, bytes, bytes]] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
 
     def add(self, other: Checked) -> None:
         self.files += other.files

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holter.check.ignores import matches
+from holter.check.source import CanNotRead, read_regular
 from holter.errors import UsageError
 
 if sys.version_info >= (3, 11):
@@ -16,6 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_MOST_BYTES = 4_000_000
 _LISTS = ("select", "ignore", "exclude")
 # Folders of other people's code, of builds and of caches; a path that is named on the command line is always read.
 SKIPPED = frozenset(
@@ -64,15 +66,21 @@ def find_settings(start: Path) -> Settings:
 
 
 def _table(path: Path) -> dict[str, Any] | None:
-    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = read_regular(str(path), _MOST_BYTES).decode("utf-8", "replace")
+    except CanNotRead as error:
+        raise UsageError(f"{path} can't be read: {error}") from None
     if "holter" not in text:
         return None
     try:
         whole = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
-    tool = whole.get("tool", {})
-    table = tool.get("holter", {}).get("check") if isinstance(tool, dict) else None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deeply") from None
+    table: Any = whole
+    for name in ("tool", "holter", "check"):
+        table = table.get(name) if isinstance(table, dict) else None
     return table if isinstance(table, dict) else None
 
 

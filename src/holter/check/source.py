@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import stat
 import tokenize
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 MAX_CODE = 2_000_000
 MAX_NOTEBOOK = 100_000_000
+_MOST_VALUES = 2_000_000  # of JSON: pictures are long texts, tables of numbers are not kept as such
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 # Cell magics whose cell is Python all the same.
@@ -55,11 +57,23 @@ def split_lines(text: str) -> list[str]:
 
 def read(path: str) -> Source:
     """Read a file from disk."""
+    return parse_bytes(path, read_regular(path, MAX_NOTEBOOK if path.endswith(".ipynb") else MAX_CODE))
+
+
+def read_regular(path: str, most: int) -> bytes:
+    """Give the bytes of a regular file of a sensible size: a pipe would never answer, a device never end."""
     try:
-        raw = Path(path).read_bytes()
-    except OSError as error:
-        raise CanNotRead((error.strerror or str(error)).lower()) from None
-    return parse_bytes(path, raw)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise CanNotRead("it is not a regular file")
+            raw = file.read(most + 1)
+            size = max(len(raw), os.fstat(fd).st_size)
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+        raise CanNotRead((getattr(error, "strerror", None) or str(error)).lower()) from None
+    if len(raw) > most:
+        raise CanNotRead(f"{size / 1e6:.1f} MB, more than the {most / 1e6:.0f} MB that are read")
+    return raw
 
 
 def parse_bytes(path: str, raw: bytes) -> Source:
@@ -83,6 +97,8 @@ def parse_bytes(path: str, raw: bytes) -> Source:
 def _notebook(path: str, raw: bytes) -> Source:
     if len(raw) > MAX_NOTEBOOK:
         raise CanNotRead(f"{len(raw) / 1e6:.0f} MB, more than {MAX_NOTEBOOK / 1e6:.0f} MB")
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > _MOST_VALUES:
+        raise CanNotRead(f"it holds more than {_MOST_VALUES:,} values, which no notebook does")
     try:
         notebook = json.loads(raw.decode("utf-8-sig"))
         cells = notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"]

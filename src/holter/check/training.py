@@ -29,6 +29,27 @@ class Training:
         """Every call that computes gradients of a loss."""
         return [call for call in self.module.calls if self.lost(call) is not None]
 
+    def backwards_of(self, loop: Loop) -> list[ast.Call]:
+        """Those that a loop runs at each turn, and no loop within it."""
+        return self._backwards_by_loop.get(loop, [])
+
+    @cached_property
+    def backwards_in(self) -> dict[ast.AST, list[ast.Call]]:
+        """The same by the function, or the module, that they stand in."""
+        found: dict[ast.AST, list[ast.Call]] = {}
+        for call in self.backwards:
+            found.setdefault(self.module.scope_of(call), []).append(call)
+        return found
+
+    @cached_property
+    def _backwards_by_loop(self) -> dict[Loop, list[ast.Call]]:
+        found: dict[Loop, list[ast.Call]] = {}
+        for call in self.backwards:
+            loop = self.module.loop_of(call)
+            if loop is not None:
+                found.setdefault(loop, []).append(call)
+        return found
+
     def lost(self, call: ast.Call) -> ast.expr | None:
         """Give the loss whose gradients a call computes, if it does."""
         func = call.func

@@ -45,8 +45,12 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         return cli(arguments, prog_name="holter")
     except HolterError as error:
-        print(f"holter: {error}", file=sys.stderr)
+        from holter.commands._tell import tell_on_stderr
+        from holter.views.plain import clean
+
+        tell_on_stderr(clean(str(error)))  # it may quote what a record or a folder is called
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        sys.stderr.close()
+        if sys.stderr is not None:  # as it is where stderr was closed before we came
+            sys.stderr.close()
         sys.exit(141)

@@ -11,12 +11,12 @@ import os
 import secrets
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from holter.errors import UsageError
+from holter.own_process import own_process
 from holter.views.export import Ticket, names, tool
 
 _WAIT = 8.0  # seconds at the end of the run for what is still on its way
@@ -54,9 +54,9 @@ class Exports:
             listener = self._listeners[name].fileno() if name in self._listeners else -1
             order = {"name": name, "where": where, "folder": str(folder), "cwd": os.getcwd(), "mark": self._mark}
             try:
-                # From the record's folder: a module of the user's must not stand in for one of the library's.
+                # From the record's folder, which an empty entry of PYTHONPATH then leads to.
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "holter.commands._exporter"], stdin=subprocess.PIPE,
+                    own_process("holter.commands._exporter"), stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if self._quiet else None,
                     cwd=folder, start_new_session=True, pass_fds=[listener] if listener >= 0 else [],
                 )  # fmt: skip

@@ -50,8 +50,8 @@ class Export:
         self._exporter: Exporter = tool(self._name).Exporter(run, self.tell)
 
     def tell(self, text: str) -> None:
-        """Each thing once."""
-        if text not in self._said:
+        """Each thing once, and nothing of a command that could not be started: it leaves no record."""
+        if text not in self._said and self._folder.exists():
             self._said.add(text)
             tell_on_stderr(f"export to {self._name}: {text}")
 
@@ -81,8 +81,6 @@ class Export:
         try:
             return act()
         except Exception as error:
-            if not self._folder.exists():
-                return None  # the command could not be started: there is nothing to hand on, and nothing to say
             words = str(error).strip().splitlines() or [""]
             self.tell(f"{type(error).__name__}: {words[0][:200]}")
         return None

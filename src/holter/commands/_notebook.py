@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from holter.errors import DamagedRecord
+from holter.own_process import own_process
 from holter.record import place
 from holter.record.reader import read_meta
 from holter.series.rows import quick_row
@@ -36,12 +37,12 @@ def run_cell(shell: Any, line: str, cell: str) -> None:
     with tempfile.TemporaryDirectory(prefix="holter-cell-") as folder:
         script = Path(folder, f"cell_{getattr(shell, 'execution_count', 1)}.py")
         script.write_text("\n" + cell)  # the magic's own line counts: lines are numbered as in the notebook
-        words = [sys.executable, "-m", "holter", "run", *shlex.split(line), "--", sys.executable, str(script)]
-        # Modules beside the notebook are found, as they are in its cells.
-        path = os.pathsep.join(one for one in (os.getcwd(), os.environ.get("PYTHONPATH", "")) if one)
-        environ = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+        words = ["run", *shlex.split(line), "--", sys.executable, str(script)]
+        # Modules beside the notebook are found by the cell, as they are in others; not by the process that records it.
+        command = own_process("holter.commands._cell", os.getcwd(), *words)
+        environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             env=environ, start_new_session=True, text=True, errors="replace",
         )  # fmt: skip
         strip = Strip(process.pid) if hasattr(shell, "kernel") else None

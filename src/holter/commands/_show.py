@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import TextIO
 
+from holter.commands._tell import Stderr
 from holter.diagnosis.doctor import verdict
 from holter.diagnosis.exhibits import exhibits
 from holter.record.reader import open_record
@@ -26,8 +26,9 @@ def show(folder: Path, stream: TextIO, *, as_json: bool = False) -> None:
 
 def show_on_stderr(folder: Path) -> None:
     """At the end of a run: after the command's own output, and never on stdout."""
-    show(folder, sys.stderr)
-    sys.stderr.flush()
+    said = Stderr()
+    show(folder, said)
+    said.send()
 
 
 def _width(stream: TextIO) -> int:

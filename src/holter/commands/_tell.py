@@ -1,11 +1,49 @@
-"""One line to the user while a run is on."""
+"""What is said on stderr: whatever has become of it, saying it never fails, since the run's exit code matters more."""
 
 from __future__ import annotations
 
+import io
 import os
+import select
+import sys
+
+_PATIENCE = 1000  # milliseconds, with a reader that takes nothing
+
+
+class Stderr(io.StringIO):
+    """A text for stderr, written at once and past Python's own buffer.
+
+    What stays in that one, since stderr is full or its terminal has hung up, would make the interpreter exit with 120.
+    """
+
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+
+    def isatty(self) -> bool:
+        return os.isatty(2)
+
+    def send(self) -> None:
+        data = self.getvalue().encode(self.encoding, "replace")
+        while data:
+            try:
+                data = data[os.write(2, data) :]
+            except BlockingIOError:
+                if not _room():
+                    return
+            except OSError:
+                return
 
 
 def tell_on_stderr(text: str) -> None:
     """One line while the run is on; the cursor may stand in the middle of a progress bar."""
-    start = "\r\x1b[K" if os.isatty(2) else ""
-    os.write(2, f"{start}holter: {text}\n".encode("utf-8", "replace"))
+    said = Stderr()
+    said.write("\r\x1b[K" if said.isatty() else "")
+    said.write(f"holter: {text}\n")
+    said.send()
+
+
+def _room() -> bool:
+    if not hasattr(select, "poll"):
+        return bool(select.select([], [2], [], _PATIENCE / 1000)[1])
+    poll = select.poll()
+    poll.register(2, select.POLLOUT)
+    return bool(poll.poll(_PATIENCE))

@@ -42,6 +42,7 @@ def command(fix: bool, diff: bool, form: str, select: str | None, ignore: str | 
     from holter.check.engine import check_files
     from holter.check.files import files_of
     from holter.check.problem import Checked, Unread
+    from holter.views.plain import clean
 
     if not paths:
         raise UsageError("there is no path to check", "Say which: holter check train.py")
@@ -57,13 +58,14 @@ def command(fix: bool, diff: bool, form: str, select: str | None, ignore: str | 
     found.unread += [one for one in listed if isinstance(one, Unread)]
     found.add(check_files([one for one in listed if isinstance(one, str)], settings, fix=fix or diff))
     if fix and not diff:
-        _write(found)
+        _write(found, settings)
     # What is mended on stdin goes to stdout, as a filter's output; then the findings go beside it.
     piped = fix and not diff and "-" in paths
     for line in importlib.import_module(f"holter.check.formats.{'diff' if diff else form}").lines_of(found):
-        print(line, file=sys.stderr if piped else sys.stdout)
+        stream = sys.stderr if piped else sys.stdout
+        print(clean(line) if stream.isatty() else line, file=stream)  # a script may hold what moves the cursor
     for unread in found.unread:
-        print(f"holter: {unread.file}: {unread.why}", file=sys.stderr)
+        print(clean(f"holter: {unread.file}: {unread.why}"), file=sys.stderr)
     sys.exit(1 if found.problems or (diff and found.changes) else 2 if found.unread else 0)
 
 
@@ -92,23 +94,34 @@ def _codes(text: str) -> frozenset[str]:
 
 def _stdin(settings: Settings, fix: bool) -> Checked:
     from holter.check.engine import check_source
-    from holter.check.problem import Checked, Unread
-    from holter.check.source import CanNotRead, parse_bytes
+    from holter.check.problem import Change, Checked, Unread
+    from holter.check.source import MAX_CODE, CanNotRead, parse_bytes
 
-    raw = sys.stdin.buffer.read()
+    raw = sys.stdin.buffer.read(MAX_CODE + 1)
     try:
         found = check_source(parse_bytes("-", raw), settings, fix=fix)
     except CanNotRead as error:
         found = Checked(1, [], [Unread("-", str(error))])
     if fix and not found.changes:
-        found.changes.append(("-", raw, raw))
+        found.changes.append(Change("-", raw, raw, 0))
     return found
 
 
-def _write(found: Checked) -> None:
-    for path, _before, after in found.changes:
-        if path == "-":
-            sys.stdout.buffer.write(after)
+def _write(found: Checked, settings: Settings) -> None:
+    from holter.check.engine import check_source
+    from holter.check.fixing import Unfixable, write_back
+    from holter.check.problem import Unread
+    from holter.check.source import parse_bytes
+
+    for change in found.changes:
+        if change.path == "-":
+            sys.stdout.buffer.write(change.after)
             sys.stdout.buffer.flush()
-        else:
-            Path(path).write_bytes(after)
+            continue
+        try:
+            write_back(change)
+        except Unfixable as error:
+            found.unread.append(Unread(change.path, f"not fixed, and as it was: {error}"))
+            found.fixed -= change.fixes
+            found.problems = [one for one in found.problems if one.file != change.path]
+            found.problems += check_source(parse_bytes(change.path, change.before), settings).problems

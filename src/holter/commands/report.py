@@ -29,6 +29,7 @@ def command(run: str | None, output: str | None, form: str | None) -> None:
     from holter.record.reader import find, open_record
     from holter.series.document import document_of
     from holter.views.markdown import markdown_of
+    from holter.views.plain import clean
     from holter.views.web.page import has_charts, report_page
 
     folder = find(run)
@@ -39,17 +40,19 @@ def command(run: str | None, output: str | None, form: str | None) -> None:
     if output == "-":
         sys.stdout.buffer.write(made)
         return
-    path = Path(output or f"{document['run']['id'] or 'run'}.{form}")
+    # By the folder that the user named, never by what the record says of itself: that may be a path to anywhere.
+    path = Path(output or f"{folder.resolve().name or 'run'}.{form}")
     try:
-        _write(path, made)
+        _write(path, made, follow=output is not None)
     except OSError as error:
-        raise HolterError(f"{path} can't be written: {error.strerror}", "Say where with: -o FILE") from None
-    click.echo(f"{path}: {len(made) / 1e3:,.0f} KB", err=True)
+        raise HolterError(f"{clean(path)} can't be written: {error.strerror}", "Say where with: -o FILE") from None
+    click.echo(f"{clean(path)}: {len(made) / 1e3:,.0f} KB", err=True)
     if form == "html" and not has_charts():
         click.echo("without charts: the chart library could not be had when this was built", err=True)
 
 
-def _write(path: Path, made: bytes) -> None:
-    """For the user's eyes alone, as the record is, until they choose to share it."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+def _write(path: Path, made: bytes, *, follow: bool) -> None:
+    """For the user's eyes alone, as the record is, until they choose to share it; a link only where they named it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    with open(os.open(path, flags, 0o600), "wb") as file:
         file.write(made)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value="safe",
     metavar="[=all]",
-    help="Keep the run going: split a batch that does not fit, with the same update; start a run that was killed or "
-    "hangs again from its last state. --heal=all also allows what changes the result, such as another precision or "
+    help="Keep the run going: split a batch that does not fit, with the same update; start a run that ran out of "
+    "memory again from its last state. --heal=all also allows what changes the result, such as another precision or "
     "learning rate.",
 )
 @click.option(
@@ -83,6 +83,9 @@ def command(
     and it came no further, 124 when --on-hang stop ended it, 125 when Holter could not start it, 126 when it can't be
     executed, 127 when it is not found.
     """
+    from holter.recorder import streams
+
+    streams.hold_closed()  # before any file of ours is opened
     if heal not in (None, "safe", "all"):
         raise UsageError(f"--heal={heal} is not known", "Say --heal or --heal=all, and -- before the command")
     if heal is None and (on_hang == "restart" or resume_args is not None):
@@ -154,7 +157,7 @@ class Healer:
         self.restarts = self.restarts or Restarts(self.resume_args)
         record = open_record(folder)
         found = verdict(record)
-        if found.ending.kind == "hung" and self.on_hang == "stop":
+        if found.ending.kind == "hung" and self.on_hang != "restart":
             return Next()
         ruling = self.restarts.after(record, found)
         if ruling.remedy is not None:

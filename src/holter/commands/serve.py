@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -33,12 +32,13 @@ def command(host: str, port: int | None) -> None:
     at /metrics, with the token as a bearer's.
     """
     from holter.commands._runs import Runs
+    from holter.own_process import own_process
     from holter.views.web.door import Door
     from holter.views.web.page import has_charts
     from holter.views.web.reading import Reading
     from holter.views.web.server import Server
 
-    reading = Reading([sys.executable, "-m", "holter.series.desk"])
+    reading = Reading(own_process("holter.series.desk"))
     server = _listening(lambda at: Server((host, at), Runs(), reading, Door(host, _token())), host, port)
     server.watcher.start()
     try:
@@ -49,7 +49,7 @@ def command(host: str, port: int | None) -> None:
         click.echo("holter: every run, live, until Ctrl-C; open this address in a browser", err=True)
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
         click.echo(f"http://{shown}:{server.server_address[1]}/?token={server.door.token}")
-        server.serve_forever(poll_interval=5.0)
+        server.serve_forever(poll_interval=2.0)
     except KeyboardInterrupt:
         pass
     finally:

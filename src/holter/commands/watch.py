@@ -31,6 +31,7 @@ def command(run: str | None) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         raise UsageError("holter watch needs a terminal", "Without one: holter why, holter ls, holter serve")
     from holter.commands._runs import Runs
+    from holter.own_process import own_process
     from holter.record.reader import find, read_meta
     from holter.record.recent import written
     from holter.views.watch.app import WatchApp
@@ -42,7 +43,7 @@ def command(run: str | None) -> None:
     first = find(run) if run is not None else _the_one_that_is_on(runs)
     if first is not None:
         read_meta(first)
-    reading = Reading([sys.executable, "-m", "holter.series.desk"])
+    reading = Reading(own_process("holter.series.desk"))
     watcher = Watcher(runs, reading)
 
     def watched(which: str | Path) -> Watched:

@@ -204,7 +204,7 @@ def _reason(event: dict[str, Any], growth: Growth | None) -> tuple[Detail, Grade
         if not by_value:
             return "data", "supported"
     # An operation that had only finite values before it clears the batch.
-    elif bad_input is not None and not (op and text(event, "via") == "replay"):
+    elif bad_input is not None and not (op and text(event, "via") in ("replay", "graph")):
         return "data", "supported" if flag(event, "only_said") else "established"
     scale = number(event, "scale")
     collapsed = scale is not None and scale < 1e-3

@@ -76,6 +76,11 @@ class TreeFinder:
         self._root_start: int | None = None
         self._root_pid_is_taken = False
 
+    @property
+    def starts(self) -> dict[int, int]:
+        """When each process of the last look began: tells it from a later one with the same number."""
+        return self._members
+
     def find(self) -> list[int]:
         """The pids of the run that are there now (zombies too), the command's own first."""
         living = self._still_living()

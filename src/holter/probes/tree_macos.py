@@ -47,6 +47,11 @@ class TreeFinder:
         self._members: dict[int, float] = {}
         self._leads = _group(root) == root
 
+    @property
+    def starts(self) -> dict[int, float]:
+        """When each process of the last look began: tells it from a later one with the same number."""
+        return self._members
+
     def find(self) -> list[int]:
         """The pids of the run that are there now, the command's own first."""
         living = {pid: at for pid, at in self._members.items() if _started(pid) == at}

@@ -9,7 +9,7 @@ from typing import Any
 from holter.record import lines, place
 from holter.record.reader import Record, read_meta, settle
 
-_AT_ONCE = 64 << 20
+_AT_ONCE = 24 << 20
 
 
 class Follower:
@@ -19,6 +19,7 @@ class Follower:
         self.folder = folder
         self.record = Record(read_meta(folder))
         self._read: dict[str, int] = {}
+        self._room = lines.Room()
         self.refresh()
 
     def refresh(self) -> bool:
@@ -26,7 +27,7 @@ class Follower:
         names = self._segments()
         if any(name.startswith(place.TIMELINE) and name not in names for name in self._read):
             # A segment was packed, and is thinner than it was.
-            self.record, self._read = Record(self.record.meta), {}
+            self.record, self._read, self._room = Record(self.record.meta), {}, lines.Room()
         fresh = [line for name in names for line in self._grown(name)]
         facts = [line for name in (place.EVENTS, place.KEEPER) for line in self._grown(name)]
         self.record.timeline += fresh
@@ -42,16 +43,21 @@ class Follower:
         return bool(fresh or facts)
 
     def _segments(self) -> list[str]:
-        """The timeline's files in order; of one that is there twice only the packed one."""
+        """The timeline's files, the newest first; of one that is there twice only the packed one."""
         folder = self.folder / place.TIMELINE
         if folder.is_symlink():
             return []
-        names = sorted(name for name in os.listdir(folder) if name.endswith((".jsonl", ".jsonl.gz")))
+        try:
+            names = sorted(name for name in os.listdir(folder) if name.endswith((".jsonl", ".jsonl.gz")))
+        except OSError:
+            return []
         found = {name.partition(".")[0]: name for name in names}
-        return [f"{place.TIMELINE}/{found[number]}" for number in sorted(found)]
+        return [f"{place.TIMELINE}/{found[number]}" for number in sorted(found, reverse=True)]
 
     def _grown(self, name: str) -> list[dict[str, Any]]:
         """The whole lines that a file has gained."""
+        if self._room.full:
+            return []
         begin = self._read.get(name, 0)
         path = self.folder / name
         try:
@@ -60,10 +66,10 @@ class Follower:
                     return []
                 raw, _whole = lines.load(path)
                 self._read[name] = len(raw) or 1
-                return lines.parse(raw)[0]
+                return lines.parse(raw, self._room)[0]
             raw = lines.read_from(path, begin, _AT_ONCE)
         except OSError:
             return []
         whole = raw[: raw.rfind(b"\n") + 1]
         self._read[name] = begin + len(whole)
-        return lines.parse(whole)[0]
+        return lines.parse(whole, self._room)[0]

@@ -18,23 +18,31 @@ def gather(guest_dir: Path, folder: Path) -> bool:
         return True
     whole = True
     for entry in entries:
-        source = Path(entry.path)
-        if not entry.name[:1].isdigit():
-            continue  # not a guest's
-        if entry.name.endswith(".stacks"):
-            target = folder / place.STACKS / (entry.name[: -len(".stacks")] + ".txt")
-        else:
-            target = folder / place.GUESTS / entry.name
-        try:
-            facts = source.lstat()
-            if stat.S_ISREG(facts.st_mode) and facts.st_size:
-                _copy(source, target)
-            source.unlink()
-        except OSError:
-            whole = whole and not os.path.lexists(source)  # one that is gone has been brought home by someone else
+        if entry.name[:1].isdigit():  # else not a guest's
+            whole = bring_home(Path(entry.path), folder) and whole
     if whole:
         shutil.rmtree(guest_dir, ignore_errors=True)
     return whole
+
+
+def bring_home(source: Path, folder: Path) -> bool:
+    """Move one file of a guest's into the record; an empty one is dropped. False when it had to stay."""
+    if source.suffix == ".stacks":
+        target = folder / place.STACKS / (source.stem + ".txt")
+    else:
+        target = folder / place.GUESTS / source.name
+    number = 1
+    while os.path.lexists(target):  # of an earlier process with the same number
+        number += 1
+        target = target.with_name(f"{source.name.partition('.')[0]}.{number}{target.suffix}")
+    try:
+        facts = source.lstat()
+        if stat.S_ISREG(facts.st_mode) and facts.st_size:
+            _copy(source, target)
+        source.unlink()
+    except OSError:
+        return not os.path.lexists(source)  # one that is gone has been brought home by someone else
+    return True
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -14,7 +14,31 @@ from pathlib import Path
 from typing import Any
 
 _LONGEST_LINE = 4 << 20
-_MOST_BYTES = 64 << 20  # a file that is larger, or swells to more, is not one of ours
+_MOST_BYTES = 24 << 20  # a file that is larger, or swells to more, is not one of ours
+# All of a record in memory: a run of a week, with a sample a second at its end, has 16 MB and 2.8 million values.
+_MOST_TEXT = 48 << 20
+_MOST_VALUES = 3_200_000
+_A_LINE = 20  # values' worth of work, however little it holds
+_FAR = 1e18  # no byte, nanosecond or step of ours is so far out
+_LATEST = 1e12  # seconds
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_MANY_DIGITS = re.compile(rb"\d{19}|[eE]\+?\d\d")
+
+
+class Room:
+    """What the lines of one record may still cost: some kilobytes of a hostile one could fill the memory otherwise."""
+
+    def __init__(self, text: int = _MOST_TEXT, values: int = _MOST_VALUES) -> None:
+        self.text, self.values = text, values
+        self.full = False
+
+    def takes(self, piece: bytes) -> bool:
+        """Whether there is room for a line, by what it will be in memory; from the first that is too much, no more."""
+        # A text with one odd letter in it takes four bytes for each; what stands between line ends becomes a text.
+        self.text -= len(piece) if piece.isascii() and b"\\u" not in piece else 4 * len(piece)
+        self.values -= _A_LINE + sum(map(piece.count, (b",", b":", b"[", b"{", b"\\n")))
+        self.full = self.full or self.text < 0 or self.values < 0
+        return not self.full
 
 
 def dump(line: dict[str, Any]) -> bytes:
@@ -36,14 +60,47 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def parse(raw: bytes) -> tuple[list[dict[str, Any]], int]:
-    """The lines that are whole, and how many were not."""
+def _near(text: str) -> float | int | None:
+    try:
+        found = int(text) if text.lstrip("-").isdigit() else float(text)
+    except ValueError:  # more digits than Python reads
+        return None
+    return found if -_FAR < found < _FAR else None
+
+
+_QUICK = json.JSONDecoder(parse_constant=lambda _name: None)
+_CAREFUL = json.JSONDecoder(parse_constant=lambda _name: None, parse_int=_near, parse_float=_near)
+
+
+def loads(raw: bytes) -> Any:
+    """JSON in which every number is finite and none is out of reach; what is not one of those becomes null."""
+    decoder = _CAREFUL if _MANY_DIGITS.search(raw) else _QUICK
+    found = decoder.decode(raw.decode("utf-8"))
+    return _writable(found) if _HALF.search(raw) else found
+
+
+def _writable(value: Any) -> Any:
+    """The same without halves of letters, which JSON can hold and no file or terminal can be sent."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_writable(key): _writable(item) for key, item in value.items()}
+    return [_writable(item) for item in value] if isinstance(value, list) else value
+
+
+def parse(raw: bytes, room: Room | None = None) -> tuple[list[dict[str, Any]], int]:
+    """The lines that are whole and for which there is room, and how many were not whole."""
     lines: list[dict[str, Any]] = []
     bad = 0
+    room = room or Room()
+    room.text -= 4 * raw.count(b"\n")  # a file of nothing but line ends costs the time to look through it
+    room.full = room.full or room.text < 0
     # One at a time: a file of nothing but line ends must not fill the memory.
     for found in re.finditer(rb"[^\n]+", raw):
         if not found[0].strip():
             continue
+        if not room.takes(found[0]):
+            break
         line = _one(found[0])
         if line is None:
             bad += 1
@@ -56,7 +113,7 @@ def _one(piece: bytes) -> dict[str, Any] | None:
     if len(piece) > _LONGEST_LINE:
         return None
     try:
-        line = json.loads(piece)
+        line = loads(piece)
     except (ValueError, RecursionError):
         return None
     if not isinstance(line, dict) or not isinstance(line.get("k"), str):
@@ -67,10 +124,7 @@ def _one(piece: bytes) -> dict[str, Any] | None:
 def _is_time(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number beyond any float
-        return False
+    return -_LATEST < value < _LATEST
 
 
 def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
@@ -94,13 +148,13 @@ def load(path: Path, most: int = _MOST_BYTES) -> tuple[bytes, bool]:
     return _unpack(raw, most) if path.suffix == ".gz" else (raw, True)
 
 
-def read_file(path: Path) -> tuple[list[dict[str, Any]], int]:
+def read_file(path: Path, room: Room | None = None) -> tuple[list[dict[str, Any]], int]:
     """All whole lines of a file, packed or not, and how many were not whole; a damaged end costs only itself."""
     try:
         raw, whole = load(path)
     except OSError:
         return [], 1
-    lines, bad = parse(raw)
+    lines, bad = parse(raw, room)
     return lines, bad if whole else max(bad, 1)
 
 

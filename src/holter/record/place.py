@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -29,7 +31,35 @@ def home() -> Path:
     try:
         return Path.home() / ".holter"
     except RuntimeError:  # a user without a home, as containers have them
-        return Path(tempfile.gettempdir()) / f"holter-home-{os.getuid()}"
+        return _home_among_others(Path(tempfile.gettempdir()))
+
+
+def _home_among_others(shared: Path) -> Path:
+    """A folder where everyone may make some: only one that is ours and closed to others, or records could be read."""
+    chosen = shared / f"holter-home-{os.geteuid()}"
+    try:
+        chosen.mkdir(mode=0o700)
+        return chosen
+    except FileExistsError:
+        pass
+    except OSError:
+        return chosen  # whoever writes to it will say why that can't be
+    others = sorted(shared.glob(f"{chosen.name}-*"))
+    found = next((path for path in (chosen, *others) if _private(path)), None)
+    if found is None:
+        found = Path(tempfile.mkdtemp(prefix=f"{chosen.name}-", dir=shared))
+        with contextlib.suppress(OSError):
+            told = f"holter: {chosen} is not a private folder of yours, so records go to {found}. "
+            os.write(2, f"{told}Say another with: HOLTER_HOME=FOLDER\n".encode())
+    return found
+
+
+def _private(path: Path) -> bool:
+    try:
+        about = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
 
 
 def runs_folder(base: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import socket
@@ -13,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from holter.errors import DamagedRecord, UnknownRun
-from holter.record import lines, place
+from holter.record import lines, place, ring_format
 from holter.record.ring_reader import NotARing, RingView
 from holter.record.steps import devices, window
 from holter.record.tail import read_tail
 
-_MOST_OF_ALL = 256 << 20  # bytes of lines, unpacked: a week has a tenth of that
+_MOST_FACTS = 1 << 20  # bytes of record.json
+_MOST_FILES = 10_000  # segments of a timeline: one for each ten minutes
+_MOST_GUESTS = 1000
 
 
 @dataclass
@@ -82,12 +83,13 @@ def find(name: str | None, base: Path | None = None) -> Path:
 def read_meta(folder: Path) -> dict[str, Any]:
     """The facts of the start; a record without them can't be told from any other folder."""
     try:
-        meta = json.loads(lines.read_bytes(folder / place.META, 4 << 20))
+        raw = lines.read_bytes(folder / place.META, _MOST_FACTS)
+        meta = lines.loads(raw) if lines.Room(values=100_000).takes(raw) else None
     except OSError as error:
         raise DamagedRecord(f"{folder / place.META} can't be read: {error.strerror or 'not a file'}") from None
     except (ValueError, RecursionError):
         raise DamagedRecord(f"{folder / place.META} is damaged: it is not JSON") from None
-    if not isinstance(meta, dict) or not isinstance(meta.get("schema"), int):
+    if not isinstance(meta, dict) or type(meta.get("schema")) is not int:
         raise DamagedRecord(f"{folder / place.META} is not a record of Holter's")
     if meta["schema"] > place.SCHEMA:
         raise DamagedRecord(
@@ -100,17 +102,18 @@ def read_meta(folder: Path) -> dict[str, Any]:
 def open_record(folder: Path) -> Record:
     """Read a record; what is damaged is left out and named."""
     record = Record(read_meta(folder))
+    room = lines.Room()
     for name in (place.EVENTS, place.KEEPER):
         if os.path.lexists(folder / name):
-            record.events += _read(record, folder / name)
+            record.events += _read(record, folder / name, room)
     if os.path.lexists(folder / place.SOURCES):
-        for line in _read(record, folder / place.SOURCES):
+        for line in _read(record, folder / place.SOURCES, room):
             if isinstance(line.get("file"), str) and isinstance(line.get("text"), str):
                 record.sources.setdefault(line["file"], line["text"].split("\n"))
-    _read_timeline(record, folder / place.TIMELINE)
+    _read_timeline(record, folder / place.TIMELINE, room)
     settle(record, folder)
     if record.recorder_lost:
-        _add_what_guests_left(record, folder)
+        _add_what_guests_left(record, folder, room)
     record.events.sort(key=lambda line: float(line["m"]))
     record.timeline.sort(key=lambda line: float(line["m"]))
     return record
@@ -127,29 +130,42 @@ def settle(record: Record, folder: Path, *, output: bool = True) -> None:
     record.recorder_lost = not ended and not alive
 
 
-def _read(record: Record, path: Path) -> list[dict[str, Any]]:
-    found, bad = lines.read_file(path)
+def _read(record: Record, path: Path, room: lines.Room) -> list[dict[str, Any]]:
+    if room.full:
+        return []
+    found, bad = lines.read_file(path, room)
     if bad:
         record.damage.append(f"{path.name}: {bad} lines could not be read")
+    if room.full:
+        record.damage.append(f"{path.name} is more than a record of Holter's can be: the rest was left out")
     return found
 
 
-def _read_timeline(record: Record, folder: Path) -> None:
-    """All segments in order, as far as a record of ours can go."""
+def _read_timeline(record: Record, folder: Path, room: lines.Room) -> None:
+    """All segments, the newest first, since the end is what is asked for; as far as a record of ours can go."""
     if folder.is_symlink():
         record.damage.append(f"{folder.name} leads out of the record, and was left alone")
         return
-    left = _MOST_OF_ALL
-    for segment in sorted({path.name.partition(".")[0] for path in folder.glob("*.jsonl*")}):
-        name, raw, whole = _segment(folder, segment)
-        left -= len(raw)
-        if left < 0:
-            record.damage.append(f"{name} and what follows it is more than a record of Holter's can be")
+    for segment in segments(folder):
+        if room.full:
             return
-        found, bad = lines.parse(raw)
+        name, raw, whole = _segment(folder, segment)
+        found, bad = lines.parse(raw, room)
         record.timeline += found
+        if room.full:
+            older = f"{name} and what is older is more than a record of Holter's can be: it was left out"
+            record.damage.append(older)
         if bad or not whole:
             record.damage.append(f"{name}: {max(bad, 1)} lines could not be read")
+
+
+def segments(folder: Path) -> list[str]:
+    """The names of a timeline's segments without their endings, the newest first."""
+    try:
+        names = {entry.name.partition(".")[0] for entry in os.scandir(folder) if ".jsonl" in entry.name}
+    except OSError:
+        return []
+    return sorted(names, reverse=True)[:_MOST_FILES]
 
 
 def _segment(folder: Path, segment: str) -> tuple[str, bytes, bool]:
@@ -205,7 +221,7 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] == b"Z" else int(fields[19])
 
 
-def _add_what_guests_left(record: Record, folder: Path) -> None:
+def _add_what_guests_left(record: Record, folder: Path, room: lines.Room) -> None:
     """The recorder is gone: what the beacons wrote after its last look is still in their own files."""
     folders = [folder / place.GUESTS]
     left = record.meta.get("guest_dir")
@@ -214,26 +230,25 @@ def _add_what_guests_left(record: Record, folder: Path) -> None:
         folders.append(Path(left))
     offset = _number(record.meta.get("started")) - _number(record.meta.get("mono"))
     told = {_key(line) for line in record.events}
-    seen: dict[Any, int] = {}
+    # By time and not by number: a process that was given the pid of an earlier one counts from 0 again.
+    seen: dict[Any, float] = {}
     for line in record.timeline:
-        if line["k"] == "steps" and isinstance(line.get("seq"), int) and isinstance(line.get("pid"), int):
-            seen[line["pid"]] = max(seen.get(line["pid"], -1), line["seq"])
+        if line["k"] == "steps" and isinstance(line.get("pid"), int):
+            seen[line["pid"]] = max(seen.get(line["pid"], 0.0), float(line["m"]))
     for place_ in folders:
         if not place_.is_dir() or place_.is_symlink():
             continue
-        for path in sorted(place_.glob("*.jsonl")):
-            found, _bad = lines.read_file(path)
+        for path in sorted(place_.glob("*.jsonl"))[:_MOST_GUESTS]:
+            found = _read(Record({}), path, room)
             fresh = [line for line in found if _key(line) not in told]
             told |= {_key(line) for line in fresh}
             record.events += fresh
-        for path in sorted(place_.glob("*.ring")):
+        for path in sorted(place_.glob("*.ring"))[:_MOST_GUESTS]:
             try:
-                view = RingView(lines.read_bytes(path))
+                view = RingView(lines.read_bytes(path, ring_format.SIZE))
+                slots = [slot for slot in view.slots() if slot.time > seen.get(view.pid, 0.0)]
             except (OSError, NotARing):
                 continue
-            slots = list(view.slots(seen.get(view.pid, -1)))
-            if slots:
-                seen[view.pid] = slots[-1].seq
             steps = window(view.pid, slots, offset)
             if steps:
                 record.timeline.append(steps)

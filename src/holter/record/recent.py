@@ -28,7 +28,7 @@ def recent(folder: Path) -> Record:
 
 def written(folder: Path) -> tuple[int, ...]:
     """Sizes that change whenever something is written to the record."""
-    sizes = [_size(folder / name) for name in (place.EVENTS, place.KEEPER)]
+    sizes = [_size(folder / name) for name in (place.META, place.EVENTS, place.KEEPER)]
     try:
         with os.scandir(folder / place.TIMELINE) as found:
             names = sorted(entry.name for entry in found)

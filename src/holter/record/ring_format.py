@@ -2,9 +2,9 @@
 
 Runs inside the training process: Python 3.9, standard library only.
 
-A header page, then fixed slots. Each slot carries its own sequence number and checksum, so a slot that was being
-written when the process was killed is recognised and left out. The header's words are single aligned 8-byte
-stores; each of them stands by itself.
+A header page, then fixed slots, as many as the header says. Each slot carries its own sequence number and checksum, so
+a slot that was being written when the process was killed is recognised and left out. The header's words are single
+aligned 8-byte stores; each of them stands by itself.
 """
 
 import struct
@@ -13,10 +13,10 @@ MAGIC = b"HOLTRING"
 VERSION = 1
 HEADER = 4096
 SLOT = 192
-CAPACITY = 2048
+CAPACITY = 2048  # slots; fewer where there is little room
 SIZE = HEADER + SLOT * CAPACITY
 
-# magic, version, slot size, capacity, pid, start of the process on the monotonic clock (ns), crc of what precedes
+# magic, version, slot size, capacity, pid, when the ring was made on the monotonic clock (ns), crc of what precedes
 HEAD = struct.Struct("<8sIIIIQI")
 
 # Words of 8 bytes at WORDS_AT, written one by one.

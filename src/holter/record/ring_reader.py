@@ -36,22 +36,28 @@ class NotARing(ValueError):
 
 
 class RingView:
-    """A ring as bytes or mapped memory."""
+    """A ring as bytes, or as anything that gives bytes when it is sliced."""
 
     def __init__(self, raw: Any) -> None:
-        if len(raw) < f.SIZE:
+        if len(raw) < f.HEADER:
             raise NotARing("too short")
         head = bytes(raw[: f.HEAD.size])
         magic, version, slot, capacity, self.pid, started, crc = f.HEAD.unpack(head)
         if magic != f.MAGIC or version != f.VERSION or crc != crc32(head[:-4]):
             raise NotARing("not a ring of this version")
-        if slot != f.SLOT or capacity != f.CAPACITY:
+        if slot != f.SLOT or not 0 < capacity <= f.CAPACITY:
             raise NotARing("another slot size")
+        if len(raw) < f.HEADER + f.SLOT * capacity:
+            raise NotARing("too short")
+        self._capacity = capacity
         self.started = started * 1e-9
         self._raw = raw
 
     def words(self) -> tuple[int, ...]:
-        return struct.unpack_from(f"<{f.WORDS}Q", self._raw, f.WORDS_AT)
+        raw = bytes(self._raw[f.WORDS_AT : f.WORDS_AT + 8 * f.WORDS])
+        if len(raw) < 8 * f.WORDS:
+            raise NotARing("cut off")
+        return struct.unpack(f"<{f.WORDS}Q", raw)
 
     def state(self) -> dict[str, Any]:
         """What the process is doing now, in the words of docs/record.md."""
@@ -73,9 +79,11 @@ class RingView:
         """The slots with a sequence number above `after`, oldest first; torn or overwritten ones are left out."""
         written = self.words()[f.W_HEAD]
         # One more than the header says: a kill may have come between the slot and the count.
-        for seq in range(max(after + 1, written - f.CAPACITY), written + 1):
-            at = f.HEADER + (seq % f.CAPACITY) * f.SLOT
+        for seq in range(max(after + 1, written - self._capacity), written + 1):
+            at = f.HEADER + (seq % self._capacity) * f.SLOT
             raw = bytes(self._raw[at : at + f.SLOT])
+            if len(raw) < f.SLOT:
+                raise NotARing("cut off")
             (crc,) = f.CRC.unpack_from(raw, f.CRC_AT)
             if crc != crc32(raw[: f.BODY.size]):
                 continue

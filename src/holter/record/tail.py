@@ -1,8 +1,7 @@
-"""The last 256 KB of the command's output, in mapped memory: it is there after any kill."""
+"""The last 256 KB of the command's output, in a file of fixed size: it is there after any kill."""
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from pathlib import Path
@@ -16,30 +15,60 @@ _DATA_AT = 64
 
 
 class OutputTail:
-    """Writes into a ring of bytes; a full disk is found when it is made, never when output flows."""
+    """Writes into a ring of bytes; a full disk is found when it is made.
+
+    Not mapped: whoever cuts the file off costs us the output, where a store into a mapped page would be a SIGBUS.
+    """
 
     def __init__(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            left = _DATA_AT + KEEP
-            while left:
-                left -= os.write(fd, bytes(min(left, 65536)))
-            self._map = mmap.mmap(fd, _DATA_AT + KEEP)
-        finally:
-            os.close(fd)
+            before = self._written_before()
+            self._total = before or 0
+            if before is None:
+                self._begin()
+        except OSError:
+            self.close()
+            raise
+
+    def _written_before(self) -> int | None:
+        """How much another keeper had written, whose place we take; None where there was none."""
+        raw = os.pread(self._fd, _HEAD.size, 0)
+        if len(raw) < _HEAD.size:
+            return None
+        magic, keep, total = _HEAD.unpack(raw)
+        return int(total) if magic == _MAGIC and keep == KEEP else None
+
+    def _begin(self) -> None:
         self._total = 0
-        self._map[: _HEAD.size] = _HEAD.pack(_MAGIC, KEEP, 0)
+        for at in range(0, KEEP, 65536):
+            _write_at(self._fd, bytes(65536), _DATA_AT + at)
+        self._head()
 
     def write(self, data: bytes) -> None:
+        """Keep the end of the output; raises OSError where that can't be written."""
+        if os.fstat(self._fd).st_size < _DATA_AT + KEEP:
+            self._begin()  # someone has cut it off: what comes from here on is kept
         total = self._total + len(data)
         data = data[-KEEP:]
         at = (total - len(data)) % KEEP
         first = min(len(data), KEEP - at)
-        self._map[_DATA_AT + at : _DATA_AT + at + first] = data[:first]
-        if first < len(data):
-            self._map[_DATA_AT : _DATA_AT + len(data) - first] = data[first:]
+        _write_at(self._fd, data[:first], _DATA_AT + at)
+        _write_at(self._fd, data[first:], _DATA_AT)
         self._total = total
-        self._map[: _HEAD.size] = _HEAD.pack(_MAGIC, KEEP, total)
+        self._head()
+
+    def _head(self) -> None:
+        _write_at(self._fd, _HEAD.pack(_MAGIC, KEEP, self._total), 0)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _write_at(fd: int, data: bytes, at: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, at)
+        data, at = data[written:], at + written
 
 
 def read_tail(path: Path) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holter.record import lines, place
+from holter.record.privacy import mask_text
 from holter.record.sources import Sources
 from holter.record.thinning import interval_for, thin
 
@@ -18,6 +19,15 @@ _SEGMENT_SECONDS = 600.0
 _SEGMENT_BYTES = 4 << 20
 _OF_ONE_KIND = 2000  # rare facts that turn out not to be rare are cut off there, and counted
 _RETRY_AFTER = 5.0
+
+
+def _without_secrets(line: dict[str, Any]) -> dict[str, Any]:
+    """What an error says may quote an address or a header: masked, also in the errors that it came from."""
+    kept: dict[str, Any] = {key: mask_text(line[key]) for key in ("message", "text") if isinstance(line.get(key), str)}
+    chain = line.get("chain")
+    if isinstance(chain, list):
+        kept["chain"] = [_without_secrets(one) if isinstance(one, dict) else one for one in chain]
+    return {**line, **kept} if kept else line
 
 
 class RecordWriter:
@@ -72,7 +82,7 @@ class RecordWriter:
             kind = str(line.get("k"))
             self._kinds[kind] += 1
             if self._kinds[kind] <= _OF_ONE_KIND:
-                data += lines.dump(line)
+                data += lines.dump(_without_secrets(line))
             else:
                 self.dropped += 1
         if data:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holter.record.writer import RecordWriter
 
 if TYPE_CHECKING:
-    from holter.recorder.recorder import Outcome
+    from holter.recorder.recorder import Outcome, Recorder
 
 
 @dataclass
@@ -30,6 +30,7 @@ class Attempt:
     number: int
     folder: Path | None = None
     writer: RecordWriter | None = None
+    recorder: Recorder | None = None
     outcome: Outcome | None = None
     part: Callable[[], None] = lambda: None  # lets the keeper go
 

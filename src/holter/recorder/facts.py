@@ -21,7 +21,7 @@ def facts_of_run(folder: Path, command: list[str]) -> dict[str, Any]:
         "schema": place.SCHEMA,
         "id": folder.name,
         "command": command,
-        "cwd": os.getcwd(),
+        "cwd": _working_folder(),
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "started": time.time(),
@@ -35,3 +35,10 @@ def facts_of_run(folder: Path, command: list[str]) -> dict[str, Any]:
         "memory_total": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "env": named_environment(),
     }
+
+
+def _working_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed under us; the command runs there all the same
+        return None

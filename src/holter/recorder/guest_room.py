@@ -25,7 +25,7 @@ INJECT = Path(holter.__file__).resolve().parent / "beacon" / "inject"
 
 def make() -> Path | None:
     """A private folder: in shared memory when 8 MB are free there, else in the temporary folder, else None."""
-    for base in ("/dev/shm", tempfile.gettempdir()):
+    for base in _bases():
         try:
             free = os.statvfs(base)
             if free.f_bavail * free.f_frsize >= _ROOM:
@@ -33,6 +33,13 @@ def make() -> Path | None:
         except OSError:
             continue
     return None
+
+
+def _bases() -> list[str]:
+    try:
+        return ["/dev/shm", tempfile.gettempdir()]
+    except OSError:  # a read-only root, and no temporary folder was mounted
+        return ["/dev/shm"]
 
 
 def note_owner(guest_dir: Path, keeper: int, folder: Path | None) -> None:
@@ -46,7 +53,7 @@ def note_owner(guest_dir: Path, keeper: int, folder: Path | None) -> None:
 
 def clear_abandoned() -> None:
     """Bring home what runs left behind whose keeper is gone too; nothing of a living run is touched."""
-    for base in {"/dev/shm", tempfile.gettempdir()}:
+    for base in set(_bases()):
         for guest_dir in Path(base).glob(f"holter-{os.getuid()}-*"):
             try:
                 if not _ours(guest_dir):
@@ -81,7 +88,8 @@ def _clear_ownerless(guest_dir: Path) -> None:
 
 
 def _guests_live(guest_dir: Path) -> bool:
-    return any(lives(int(path.stem)) for path in guest_dir.iterdir() if path.stem.isdigit())
+    pids = {path.name.partition(".")[0] for path in guest_dir.iterdir()}
+    return any(lives(int(pid)) for pid in pids if pid.isdigit())
 
 
 def _in_use(guest_dir: Path, keeper: int, start: int | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from holter.recorder.here import here
@@ -13,12 +14,11 @@ _KEEPS = {"exact": "the result is the same", "equivalent": "the same in expectat
 class Healing:
     """Told of each tick of a run under `--heal`."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], guest_dir: Path | None) -> None:
         self._say = say
-        self.resumes = False  # a state was written from which the run can go on
         self._last = ""
         wall = here("soft_wall", "recorder")
-        self._wall: Any = wall.SoftWall() if wall is not None else None
+        self._wall: Any = wall.SoftWall(guest_dir) if wall is not None else None
 
     def look(self, sample: dict[str, Any], events: list[dict[str, Any]]) -> None:
         if self._wall is not None:
@@ -28,9 +28,7 @@ class Healing:
     def tell(self, events: list[dict[str, Any]]) -> None:
         """A line for each act; also of those that came in with the end of the run."""
         for event in events:
-            if event.get("k") == "state":
-                self.resumes = True
-            elif event.get("k") == "intervention":
+            if event.get("k") == "intervention":
                 because = f": {event['because']}" if event.get("because") else ""
                 self._once(f"{event.get('text')} ({_KEEPS.get(event.get('keeps', ''), 'unknown')}{because})")
             elif event.get("k") == "declined":

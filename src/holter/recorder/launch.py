@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
-import socket
-import sys
+import signal
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holter.errors import EXIT_HOLTER_FAILED, EXIT_HUNG, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from holter.record import place
 from holter.record.privacy import mask_command
 from holter.record.writer import RecordWriter
-from holter.recorder import guest_room, keeper, state_room, streams
+from holter.recorder import guest_room, keeper, spared, state_room, streams
 from holter.recorder.attempt import Attempt, Healer, Next
 from holter.recorder.facts import facts_of_run
 from holter.recorder.foreseeing import Foresee
 from holter.recorder.signals import Signals
 from holter.recorder.state_room import StateRoom
 from holter.recorder.terminal import Terminal
+
+if TYPE_CHECKING:
+    from holter.recorder.recorder import Outcome
+
+_LARGE = 256 << 20  # bytes of shared memory: a record is at most a fifth of that
 
 
 class Launch:
@@ -56,7 +60,12 @@ class Launch:
 
     def run(self, show: Callable[[Path], None]) -> int:
         """Run the command to its end; `show` is handed the record's folder. Returns the exit code."""
+        streams.hold_closed()
         signals = Signals()
+        # A parent of ours may have ignored it: then no end is ever told, of the keeper's or, should it be killed, of
+        # the command's.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self.oom_score_adj = spared.own()
         room = state_room.make() if self.heal is not None and self.healer is not None else None
         try:
             return self._run(show, signals, room)
@@ -109,41 +118,95 @@ class Launch:
         if room is not None:
             environ.update({**room.environment(attempt.number), **changes})
         command = [*self.command, *(self.resume_args if before is not None else ())]
-        order = keeper.Order(command, environ, folder, guests, terminal.at_once, signals.before)
-        keeper_pid, link = keeper.start(order, given)
-        attempt.part = lambda: _part_from(link, keeper_pid)
-        # From here on the command is starting; all that takes time comes after.
-        if guests is not None:
-            guest_room.note_owner(guests, keeper_pid, folder)
-        if room is not None:
-            room.owned_by(keeper_pid)
+        order = keeper.Order(command, environ, folder, guests, terminal.at_once, signals.before, self.oom_score_adj)
+        try:
+            started, writer = self._begin(order, given, attempt, before)
+        except OSError as error:
+            self._forget(folder, guests)
+            attempt.folder = before.folder if before is not None else None
+            attempt.outcome = self._without_us(order, before, error)
+            return
+        attempt.part = started.part
+        # From here on the command runs; whatever goes wrong with us is not to cost its exit code.
+        try:
+            attempt.outcome = self._record(attempt, started, writer, signals, terminal)
+        except Exception as error:
+            self.tell(f"the run is no longer recorded ({type(error).__name__}: {error}); the command goes on")
+            known = attempt.recorder.outcome if attempt.recorder is not None else None
+            attempt.outcome = known or _only_wait(started)
+        terminal.give_back()
+        if attempt.outcome.failed:
+            self._forget(folder, guests)
+
+    def _begin(
+        self, order: keeper.Order, given: streams.Streams, attempt: Attempt, before: Attempt | None
+    ) -> tuple[keeper.Started, RecordWriter | None]:
+        """Start keeper and command; OSError where there is no room for them."""
+        for last in (False, True):
+            started = keeper.start(order, given)
+            # While the keeper gets ready, and before the command begins: from its first moment on its record opens.
+            writer = self._make_writer(order, attempt, before)
+            try:
+                started.begin()
+                return started, writer
+            except OSError as error:
+                started.abandon()
+                if last or error.errno != errno.ECHILD:  # one that was killed is tried once more
+                    raise
+        raise AssertionError
+
+    def _without_us(self, order: keeper.Order, before: Attempt | None, error: OSError) -> Outcome:
+        """Turn into the command ourselves, which needs no other process; a restart is given up instead."""
+        from holter.recorder.recorder import Outcome
+
+        why = error.strerror or str(error)
+        if before is not None and before.outcome is not None:
+            self.tell(f"not started again: no process can be started ({why})")
+            return before.outcome
+        self.tell(f"no process of ours can be started ({why}); the command runs, but is not recorded")
+        order.environ = dict(os.environ)
+        try:
+            keeper.become_plainly(order)
+        except OSError as failure:
+            return Outcome(EXIT_NOT_FOUND, failed=failure.errno or errno.ENOEXEC)
+        raise AssertionError("what was executed has come back")
+
+    def _record(
+        self,
+        attempt: Attempt,
+        started: keeper.Started,
+        writer: RecordWriter | None,
+        signals: Signals,
+        terminal: Terminal,
+    ) -> Outcome:
+        """Record one attempt to its end."""
+        order, folder = started.order, attempt.folder
+        if order.guest_dir is not None:
+            guest_room.note_owner(order.guest_dir, started.pid, folder)
         guest_room.clear_abandoned()
-        writer = attempt.writer = self._make_writer(folder, guests, command, attempt, before)
+        attempt.writer = writer
         if writer is not None:
-            writer.event("started", **given.kinds)
+            writer.event("started", **started.streams.kinds)
             for told in self.restarted:
                 writer.event("intervention", **told)
-            if any(environ.get(name) != os.environ.get(name) for name in guest_room.ALLOCATOR):
+            if any(order.environ.get(name) != os.environ.get(name) for name in guest_room.ALLOCATOR):
                 writer.event("armed", act="expandable-segments")
             if self.began is not None and folder is not None:
                 self.began(folder)
         from holter.recorder.recorder import Recorder
 
-        recorder = Recorder(
-            writer, guests, link, signals, terminal,
+        recorder = attempt.recorder = Recorder(
+            writer, order.guest_dir, started, signals, terminal,
             on_hang=self.on_hang, heal=self.heal is not None, tell=self.tell, foresight=self.foresight,
         )  # fmt: skip
-        if recorder.healing is not None:
-            recorder.healing.resumes = before is not None
-        attempt.outcome = recorder.run()
-        terminal.give_back()
-        if attempt.outcome.failed:
-            self._forget(folder, guests)
-            return
+        outcome = recorder.run()
+        if outcome.failed:
+            return outcome
         try:
             recorder.finish()
         except Exception as error:
             self.tell(f"the record could not be finished ({type(error).__name__}: {error})")
+        return outcome
 
     def _following(self, attempt: Attempt, signals: Signals) -> Next:
         """Ask what is to be done now that an attempt has ended; what can't be done is in its record."""
@@ -180,40 +243,43 @@ class Launch:
 
     def _make_folder(self) -> Path | None:
         """The record's folder; when the records can't be written the run goes on, recorded elsewhere or not at all."""
-        base = place.home()
+        wanted, why = "its place", ""
         try:
-            return _probe(place.new_run(base))
+            wanted = str(place.home())
+            return _probe(place.new_run(Path(wanted)))
         except OSError as error:
             why = error.strerror or str(error)
-        try:
-            folder = _probe(place.new_run(Path(tempfile.mkdtemp(prefix="holter-records-"))))
-            self.tell(f"records can't be written to {base} ({why}); this run is recorded in {folder}")
+        for elsewhere in _elsewhere():
+            try:
+                folder = _probe(place.new_run(Path(tempfile.mkdtemp(prefix="holter-records-", dir=elsewhere))))
+            except OSError:
+                continue
+            self.tell(f"records can't be written to {wanted} ({why}); this run is recorded in {folder}")
             return folder
-        except OSError:
-            self.tell(f"records can't be written to {base} ({why}); the command runs, but is not recorded")
-            return None
+        self.tell(f"records can't be written to {wanted} ({why}); the command runs, but is not recorded")
+        return None
 
-    def _make_writer(
-        self, folder: Path | None, guests: Path | None, command: list[str], attempt: Attempt, before: Attempt | None
-    ) -> RecordWriter | None:
-        if folder is None:
+    def _make_writer(self, order: keeper.Order, attempt: Attempt, before: Attempt | None) -> RecordWriter | None:
+        if order.folder is None:
             return None
-        writer = RecordWriter(folder)
+        writer = RecordWriter(order.folder)
         try:
-            facts = self._facts(folder, guests, command)
+            facts = self._facts(order)
             if before is not None:
                 facts.update(attempt=attempt.number, restart_of=before.name)
             writer.meta(facts)
-        except OSError as error:
-            self.tell(f"the record can't be written ({error.strerror}); the command runs, but is not recorded")
+        except Exception as error:
+            why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+            self.tell(f"the record can't be written ({why}); the command runs, but is not recorded")
             return None
         return writer
 
-    def _facts(self, folder: Path, guests: Path | None, command: list[str]) -> dict[str, Any]:
+    def _facts(self, order: keeper.Order) -> dict[str, Any]:
+        assert order.folder is not None
         return {
-            **facts_of_run(folder, mask_command(command)),
+            **facts_of_run(order.folder, mask_command(list(order.command))),
             "name": self.name,
-            "guest_dir": str(guests) if guests else None,
+            "guest_dir": str(order.guest_dir) if order.guest_dir else None,
             "on_hang": self.on_hang,
             "heal": self.heal,
         }
@@ -244,20 +310,47 @@ class Launch:
         return EXIT_HOLTER_FAILED
 
     def _complain(self, text: str) -> None:
-        print(f"holter: {text}", file=sys.stderr)
-
-
-def _part_from(link: socket.socket, keeper_pid: int) -> None:
-    """Let the keeper go; it stays only while something that the command left behind still writes."""
-    link.close()
-    deadline = time.monotonic() + 0.5
-    while time.monotonic() < deadline:
         try:
-            if os.waitpid(keeper_pid, os.WNOHANG)[0]:
-                return
-        except ChildProcessError:  # whoever started us ignores the ends of children
-            return
-        time.sleep(0.002)
+            os.write(2, f"holter: {text}\n".encode("utf-8", "replace"))
+        except OSError:
+            pass
+
+
+def _only_wait(started: keeper.Started) -> Outcome:
+    """Until the keeper has told how the command ended; for when recording itself has failed."""
+    from holter.recorder.recorder import Outcome
+
+    outcome = Outcome(EXIT_HOLTER_FAILED)
+    buffer = started.heard
+    while True:
+        *whole, buffer = buffer.split(b"\n")
+        for message in map(json.loads, whole):
+            if message["k"] == "failed":
+                return Outcome(EXIT_NOT_FOUND, failed=int(message["errno"]))
+            if message["k"] == "exited":
+                outcome = Outcome(int(message["exit_code"]), message.get("signal"))
+            if message["k"] == "passed":
+                started.passed_on(int(message["relay"]))
+            if message["k"] == "drained":
+                return outcome
+        piece = started.link.recv(65536)
+        if not piece:
+            return outcome
+        buffer += piece
+
+
+def _elsewhere() -> Iterator[str]:
+    """Where a record may lie instead: the temporary folder, or shared memory that is large enough for the run, too."""
+    try:
+        yield tempfile.gettempdir()
+    except OSError:
+        pass  # a read-only root, and none was mounted
+    try:
+        free = os.statvfs("/dev/shm")
+        if free.f_bavail * free.f_frsize >= _LARGE:
+            yield "/dev/shm"
+    except OSError:
+        pass
 
 
 def _probe(folder: Path) -> Path:

@@ -13,6 +13,7 @@ import time
 import urllib.request
 from typing import Any
 
+from holter.own_process import own_process
 from holter.recorder.here import here
 
 _TIMEOUT = 5.0  # seconds for one POST
@@ -37,7 +38,7 @@ class Notices:
         self._sent += 1
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "holter.recorder.notice"],
+                own_process("holter.recorder.notice"),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
             assert process.stdin is not None

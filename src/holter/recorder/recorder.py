@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
-import select
 import shutil
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -17,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holter.errors import NoData
+from holter.errors import EXIT_HOLTER_FAILED, NoData
 from holter.probes import probes_here
 from holter.probes.probe import Tree
 from holter.record import place
@@ -30,6 +28,7 @@ from holter.recorder.foreseeing import Foresee, Foreseeing
 from holter.recorder.guests import Guests
 from holter.recorder.healing import Healing
 from holter.recorder.here import here
+from holter.recorder.keeper import Started
 from holter.recorder.memory_look import EVERY as GLANCE_EVERY
 from holter.recorder.memory_look import MemoryLook, resident_here
 from holter.recorder.processes import command_of, is_python, lives, parent_of, signal_all, signal_group
@@ -39,10 +38,12 @@ from holter.recorder.sleep_clock import asleep
 from holter.recorder.slow_look import SlowLook
 from holter.recorder.spared import spare
 from holter.recorder.stalls import Stalls
+from holter.recorder.streams import readable
 from holter.recorder.terminal import Terminal
 
 _COSTS_EVERY = 60.0
 _GRACE = 10.0  # seconds between asking and forcing
+_POLL = 0.1  # seconds between looks for signals, where there is no thread that could wait for them
 _SUSPENDED = 3.0  # a gap between the two clocks, or between two ticks, that no load explains
 
 
@@ -61,7 +62,7 @@ class Recorder:
         self,
         writer: RecordWriter | None,
         guest_dir: Path | None,
-        link: socket.socket,
+        started: Started,
         signals: Signals,
         terminal: Terminal,
         *,
@@ -72,28 +73,30 @@ class Recorder:
     ) -> None:
         self.writer = writer
         self.guest_dir = guest_dir
-        self.link = link
+        self.started = started
+        self.link = started.link
         self.signals = signals
         self.terminal = terminal
         self.on_hang = on_hang
         self.tell_user = tell
         self.offset = time.time() - time.monotonic()
         self.asleep = asleep()
-        self.guests = Guests(guest_dir, self.offset)
+        self.guests = Guests(guest_dir, self.offset, writer.folder if writer is not None else None)
         self.sampler: Sampler | None = None
         self.stalls = Stalls(self.guests, guest_dir, self._event, self._say)
         self.memory_look = MemoryLook(guest_dir, self._event, resident_here())
         self.slow_look = SlowLook(self.guests, guest_dir, self._event)
         self.foreseeing = Foreseeing(foresight, self._event, self._say)
-        self.healing = Healing(self._say) if heal else None
+        self.healing = Healing(self._say, guest_dir) if heal else None
         self.root = 0
         self.finder: Any = None
         self._final: dict[str, Any] = {}
+        self._ending: dict[str, Any] | None = None
         self.known: dict[int, dict[str, Any]] = {}
         self.outcome: Outcome | None = None
         self.drained = False
         self.stopped_for_hang = False
-        self._buffer = b""
+        self._buffer = b""  # of what the keeper tells: a line that is not whole yet
         self._wake_r, self._wake_w = os.pipe()
         os.set_blocking(self._wake_w, False)
         self._last_tick = 0.0
@@ -107,6 +110,7 @@ class Recorder:
     def run(self) -> Outcome:
         """Record until the command has ended and its output has come through."""
         self.signals.listen(self._wake)
+        self._take_in(self.started.heard)
         while self.root == 0 and self.outcome is None:
             self._listen(5.0)
         next_tick = time.monotonic()
@@ -123,7 +127,7 @@ class Recorder:
                 wait = min(wait, GLANCE_EVERY)
             if self.outcome is None:
                 wait = min(wait, self.slow_look.due(time.monotonic()))
-            self._listen(min(wait, 1.0))
+            self._listen(min(wait, 1.0 if self.signals.listening else _POLL))
             self._guarded(self.memory_look.glance, time.monotonic())
             self._guarded(self._slow_glance, time.monotonic())
         return self.outcome
@@ -150,12 +154,11 @@ class Recorder:
 
     def _listen(self, timeout: float) -> None:
         """Wait for the keeper, a signal or the next tick."""
-        try:
-            ready, _, _ = select.select([self.link.fileno(), self._wake_r], [], [], timeout)
-        except (InterruptedError, ValueError):
-            return
+        ready = readable([self.link.fileno(), self._wake_r], timeout)
         if self._wake_r in ready:
             os.read(self._wake_r, 4096)
+        if not self.signals.listening:
+            self.signals.poll()
         while not self.signals.seen.empty():
             self._event("signal", **self.signals.seen.get())
         if self.link.fileno() in ready:
@@ -169,6 +172,9 @@ class Recorder:
         if not data:
             self._keeper_is_gone()
             return
+        self._take_in(data)
+
+    def _take_in(self, data: bytes) -> None:
         self._buffer += data
         while b"\n" in self._buffer:
             raw, _, self._buffer = self._buffer.partition(b"\n")
@@ -176,19 +182,18 @@ class Recorder:
             self._guarded(getattr(self, "_on_" + message["k"], lambda _m: None), message)
 
     def _keeper_is_gone(self) -> None:
-        """Someone killed the keeper: the command's end can no longer be known, only that it ended."""
-        self.drained = True
-        if self.outcome is not None:
+        """Someone killed the keeper: we take its place, so that the output flows on and the end is known."""
+        if self.drained:
             return
         self._event("keeper-lost")
-        deadline = time.monotonic() + 2.0
-        while self.root and lives(self.root) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        while self.root and lives(self.root):
-            now = time.monotonic()
-            self._tick(now)
-            time.sleep(1.0)
-        self.outcome = Outcome(125)
+        self._buffer = b""
+        try:
+            self.link = self.started.take_over(self.root, ended=self.outcome is not None, ending=self._ending)
+        except (OSError, RuntimeError):  # no thread, no descriptor to be had: all that is left is to wait
+            while lives(self.root):
+                time.sleep(_POLL)
+            self.outcome = self.outcome or Outcome(EXIT_HOLTER_FAILED)
+            self.drained = True
 
     # --- what the keeper tells ----------------------------------------------------------------------------
 
@@ -211,12 +216,20 @@ class Recorder:
         self._event("continued", pid=self.root)
         self.stalls.suspended(time.monotonic())
 
+    def _on_ending(self, message: dict[str, Any]) -> None:
+        """The keeper is about to take note of the end; should it be killed in between, nobody else could ask."""
+        self._ending = {name: message[name] for name in ("exit_code", "signal", "core")}
+
     def _on_exited(self, message: dict[str, Any]) -> None:
         """The command has ended: one last look at everything, before the kernel's counters are gone."""
         code = int(message["exit_code"])
         self.outcome = Outcome(code, message.get("signal"), hung=self.stopped_for_hang)
         self._final = message
         self._guarded(self._last_look, time.monotonic())
+
+    def _on_passed(self, message: dict[str, Any]) -> None:
+        """An output is at its end, or nobody reads it any more."""
+        self.started.passed_on(int(message["relay"]))
 
     def _on_drained(self, _message: dict[str, Any]) -> None:
         self.drained = True
@@ -246,6 +259,7 @@ class Recorder:
         self._notice_processes(pids, now)
         sample, missing = self.sampler.sample(Tree(self.root, pids), now)
         events, timeline = self.guests.drain()
+        timeline += self.guests.let_go(set(pids), now)
         states = self.guests.states(set(pids))
         if states:
             sample["guests"] = states
@@ -268,13 +282,9 @@ class Recorder:
         self.stalls.look(now, states, sample)
         self._guarded(lambda sampled: self.foreseeing.look(sampled, timeline, events), line)
         self._last_tick = time.monotonic()  # at its end: taking stacks may take seconds, and is no gap
-        if self.stalls.hung and self._ends_hangs():
+        if self.stalls.hung and self.on_hang in ("stop", "restart"):
             self.stopped_for_hang = True
             self.stop("hang")
-
-    def _ends_hangs(self) -> bool:
-        """Where the run can go on from a state of its own, healing ends a hang without being told to."""
-        return self.on_hang in ("stop", "restart") or (self.healing is not None and self.healing.resumes)
 
     def _slept(self) -> dict[str, float]:
         before, self.asleep = self.asleep, asleep()
@@ -294,7 +304,7 @@ class Recorder:
             sample, _ = self.sampler.sample(Tree(self.root, self.finder.find()), now, last=True)
             self._drain_guests()
             # The header of each ring has the exact number of steps, also of those that no slot was written for.
-            sample["guests"] = self.guests.states(set(self.guests.rings))
+            sample["guests"] = self.guests.last_states()
             if self.writer is not None:
                 self.writer.timeline([{"k": "sample", "t": time.time(), "m": now, "after": True, **sample}])
         self._kernel_lines()
@@ -318,21 +328,21 @@ class Recorder:
             self._event("kernel", **{k: v for k, v in entry.items() if k not in ("k", "t", "m")})
 
     def _notice_processes(self, pids: list[int], now: float) -> None:
-        present = set(pids)
-        for pid in pids:
-            if pid not in self.known:
-                command = command_of(pid)
-                python = is_python(pid, command)
-                self.known[pid] = {"role": "", "since": now}
-                self._event("process", pid=pid, ppid=parent_of(pid), command=mask_command(command)[:60], python=python)
-                if python:
-                    self._unguested[pid] = now
-        for pid in [pid for pid in self.known if pid not in present]:
+        starts = self.finder.starts
+        for pid in [pid for pid, known in self.known.items() if starts.get(pid) != known["start"]]:
             self._event(
                 "process-gone", pid=pid, role=self.guests.role(pid), lived=round(now - self.known[pid]["since"], 2)
             )
             del self.known[pid]
             self._unguested.pop(pid, None)
+        for pid in pids:
+            if pid not in self.known:
+                command = command_of(pid)
+                python = is_python(pid, command)
+                self.known[pid] = {"start": starts.get(pid), "since": now}
+                self._event("process", pid=pid, ppid=parent_of(pid), command=mask_command(command)[:60], python=python)
+                if python:
+                    self._unguested[pid] = now
         for pid, since in list(self._unguested.items()):
             if pid in self.guests.armed:
                 del self._unguested[pid]
@@ -410,7 +420,8 @@ class Recorder:
                 for thread in threads:
                     thread["main"] = thread["current"]
                 head = text[at:].splitlines()[0]
-                pid = int(path.stem) if path.stem.isdigit() else 0
+                digits = path.name.partition(".")[0]
+                pid = int(digits) if digits.isdigit() else 0
                 self._event(
                     "stacks", pid=pid, role=self.guests.role(pid), reason="fatal", round=1, via="faulthandler",
                     head=head, threads=threads,

@@ -25,12 +25,22 @@ class Signals:
         self.group: int | None = None
         self.early: list[int] = []
         self._wake: Callable[[], None] | None = None
+        self.listening = False
 
     def listen(self, wake: Callable[[], None]) -> None:
         """Have `wake` called at each signal; a later attempt of the same run takes the listening over."""
-        before, self._wake = self._wake, wake
-        if before is None:
-            threading.Thread(target=self._loop, daemon=True).start()
+        self._wake = wake
+        if not self.listening:
+            try:
+                threading.Thread(target=self._loop, daemon=True).start()
+                self.listening = True
+            except RuntimeError:
+                pass  # at the limit of processes there is no thread to be had: whoever asked has to `poll`
+
+    def poll(self) -> None:
+        """Pass on what has come, without waiting for it."""
+        while signal.sigpending() & self.set:
+            self._pass_on(*self._next())
 
     def command_is(self, group: int) -> None:
         """From now on signals go to this group, those that came before first."""
@@ -46,14 +56,16 @@ class Signals:
 
     def _loop(self) -> None:
         while True:
-            number, sender = self._next()
-            if self.group is None:
-                self.early.append(number)
-            else:
-                self._send(number)
-            self.seen.put({"signal": signal.Signals(number).name, "action": "passed on", **sender})
+            self._pass_on(*self._next())
             if self._wake is not None:
                 self._wake()
+
+    def _pass_on(self, number: int, sender: dict[str, Any]) -> None:
+        if self.group is None:
+            self.early.append(number)
+        else:
+            self._send(number)
+        self.seen.put({"signal": signal.Signals(number).name, "action": "passed on", **sender})
 
     def _next(self) -> tuple[int, dict[str, Any]]:
         if not hasattr(signal, "sigwaitinfo"):  # macOS: the sender can't be known

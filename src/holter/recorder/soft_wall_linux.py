@@ -1,15 +1,17 @@
 """The soft wall: a little below the true limit of memory, so that an allocation fails and nothing is killed.
 
 The kernel's OOM killer raises nothing that a reflex could catch. `RLIMIT_DATA` does: PyTorch's allocator then reports
-that it can't allocate, and the batch is split. The wall also stands before swap. It is set from outside, for processes
-whose beacon has said that it can act on such an error, and follows what the rest of the run uses.
+that it can't allocate, and the batch is split. The wall also stands before swap. Where it belongs is seen from outside,
+for processes whose beacon has said that it can act on such an error, and follows what the rest of the run uses. It is
+written to a page of theirs; they put it up around calls that they watch over, and nowhere else (`_wall`).
 """
 
 from __future__ import annotations
 
 import os
-import resource
+import struct
 from collections import deque
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -18,13 +20,15 @@ from holter.recorder.sampler import nearest_limit
 _BELOW = 0.03  # of the limit
 _AT_LEAST = 32 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_WORD = struct.Struct("<q")
 _LOOKS, _LONG = 3, 40  # the last few readings, and many
 
 
 class SoftWall:
     """Moves the wall of each armed process at every tick."""
 
-    def __init__(self) -> None:
+    def __init__(self, guest_dir: Path | None) -> None:
+        self._guest_dir = guest_dir
         self._armed: dict[int, Walled] = {}
         self._known: tuple[float, float] | None = None
 
@@ -42,15 +46,13 @@ class SoftWall:
         for pid, walled in list(self._armed.items()):
             try:
                 walled.move(pid, used, end)
-            except (OSError, ValueError, IndexError):
-                del self._armed[pid]  # it is gone, or is not ours to limit
+            except (OSError, ValueError, IndexError, struct.error):
+                del self._armed[pid]  # it is gone, or has no such page
 
     def _arm(self, pid: int, tidy: bool) -> None:
-        try:
-            walled = self._armed.setdefault(pid, Walled(resource.prlimit(pid, resource.RLIMIT_DATA)))
+        if self._guest_dir is not None:
+            walled = self._armed.setdefault(pid, Walled(self._guest_dir / f"{pid}.wall"))
             walled.tidy = walled.tidy or tidy
-        except OSError:
-            pass
 
 
 class Walled:
@@ -64,8 +66,8 @@ class Walled:
     room.
     """
 
-    def __init__(self, own: tuple[int, int]) -> None:
-        self.own = own  # the user's own limits
+    def __init__(self, page: Path) -> None:
+        self.page = page
         self.tidy = False
         self._others: deque[float] = deque(maxlen=_LOOKS)
         self._untouched: deque[int] = deque(maxlen=_LONG)
@@ -76,25 +78,24 @@ class Walled:
         """Set the wall anew."""
         with open(f"/proc/{pid}/statm", "rb") as file:
             _, resident, shared, _, _, data, *_ = (int(word) * _PAGE for word in file.read().split())
-        soft, hard = self.own
-        wall = self.place(resident - shared, data, used_by_all, end, resource.prlimit(pid, resource.RLIMIT_DATA)[0])
-        if soft != resource.RLIM_INFINITY:
-            wall = min(wall, soft)
-        resource.prlimit(pid, resource.RLIMIT_DATA, (wall, hard))
+        with open(self.page, "r+b", buffering=0) as file:
+            (present,) = _WORD.unpack(file.read(_WORD.size))
+            wall = self.place(resident - shared, data, used_by_all, end, present)
+            os.pwrite(file.fileno(), _WORD.pack(wall), 0)
         self._wall = wall
 
     def place(self, used: int, data: int, used_by_all: float, end: float, present: int) -> int:
         """Where the wall belongs; a process that has given memory back has raised it by as much, and is believed."""
         untouched = max(0, data - used)
-        gave_back = self._wall and self._wall < present != resource.RLIM_INFINITY
+        gave_back = bool(self._wall) and self._wall < present
         if gave_back:
-            self._untouched.clear()  # what it has given back, or put on disk, is untouched now, and was not before
+            self._untouched.clear()  # what it has given back is untouched now, and was not before
             self._least = None
         self._others.append(used_by_all - used)
         self._untouched.append(untouched)
         self._least = untouched if self._least is None else min(self._least, untouched)
         on_top = min(self._untouched) if self.tidy else self._least
-        wall = max(0, int(end - median(self._others)) + on_top)
+        wall = max(1, int(end - median(self._others)) + on_top)  # 0 says that there is none
         if gave_back:
             self._raised, self._keep = present, _LOOKS
         if self._keep:

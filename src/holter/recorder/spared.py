@@ -20,3 +20,23 @@ def spare(*pids: int | None) -> None:
                     file.write(str(_LAST))
         except (OSError, ValueError):
             continue
+
+
+def own() -> str | None:
+    """What the kernel was told of us by whoever started us: the command's own, too."""
+    try:
+        with open("/proc/self/oom_score_adj") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def set_back(own: str) -> None:
+    """In a process that is to be the command: it was born of a recorder that is spared, and is not to be."""
+    try:
+        with open("/proc/self/oom_score_adj", "r+") as file:
+            if file.read().strip() != own:
+                file.seek(0)
+                file.write(own)
+    except OSError:
+        pass

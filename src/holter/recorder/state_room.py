@@ -30,11 +30,6 @@ class StateRoom:
         told = {name: str(path) for name, path in known.items() if path is not None}
         return {**told, "HOLTER_ATTEMPT": str(attempt)}
 
-    def owned_by(self, keeper: int) -> None:
-        """Cleared away by a later run, should all of this one be killed at once."""
-        if self.fast is not None:
-            guest_room.note_owner(self.fast, keeper, None)
-
     def clear(self) -> None:
         for path in (self.fast, self.disk):
             if path is not None:
@@ -42,13 +37,21 @@ class StateRoom:
 
 
 def make() -> StateRoom:
-    """Make the folders, private to the user; one that can't be had is done without."""
-    return StateRoom(guest_room.make(), _on_disk())
+    """Make the folders, private to the user; one that can't be had is done without.
+
+    They are the recorder's: a keeper ends with its attempt, and a run that is started just then would take them for
+    abandoned.
+    """
+    room = StateRoom(guest_room.make(), _on_disk())
+    if room.fast is not None:
+        guest_room.note_owner(room.fast, os.getpid(), None)
+    return room
 
 
 def _on_disk() -> Path | None:
-    for base in (place.home() / "states", Path(tempfile.gettempdir())):
+    for in_home in (True, False):
         try:
+            base = place.home() / "states" if in_home else Path(tempfile.gettempdir())
             base.mkdir(mode=0o700, parents=True, exist_ok=True)
             _clear_abandoned(base)
             return Path(tempfile.mkdtemp(prefix=f"holter-state-{os.getpid()}-", dir=base))

@@ -2,6 +2,8 @@
 
 stdin is always the user's own. A terminal is replaced by a pseudo-terminal, a pipe by a pipe, two streams that were one
 stay one, so that the command sees what it would have seen; a regular file is handed on as it is and read from beside.
+What was closed stays closed, and what can refuse a write in a way of its own (a full device, a terminal that has hung
+up) is handed on as it is.
 """
 
 from __future__ import annotations
@@ -9,15 +11,35 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import select
 import stat
 import struct
 import termios
 import tty
 from dataclasses import dataclass, field
 
+_closed: set[int] = set()  # of the three: those that were closed when we came
+
+
+def hold_closed() -> None:
+    """Put /dev/null in the place of a stream that was closed: else the next file of ours would be taken for it."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)  # the lowest number that is free is this one
+            _closed.add(fd)
+
+
+def closed() -> list[int]:
+    """Those of the three that the command is to find closed."""
+    return sorted(_closed)
+
 
 def kind_of(fd: int) -> str:
     """`tty`, `pipe`, `file`, `null`, `other` or `closed`."""
+    if fd in _closed:
+        return "closed"
     try:
         mode = os.fstat(fd)
     except OSError:
@@ -40,6 +62,8 @@ class Relay:
     source: int
     target: int
     terminal: int | None = None  # the user's terminal, whose size the command's follows
+    tried: bool = False  # whether the kernel can show what waits in it
+    broken: bool = False  # nobody takes them any more
 
 
 @dataclass
@@ -88,12 +112,13 @@ def _one(streams: Streams, fd: int, kind: str) -> int:
     if kind == "file":
         _follow(streams, fd)
         return fd
-    if kind == "tty":
-        source, given = _pseudo_terminal(fd)
-        streams.relays.append(Relay(source, fd, terminal=fd))
-    else:
-        source, given = os.pipe()
-        streams.relays.append(Relay(source, fd))
+    if kind == "other" and stat.S_ISCHR(os.fstat(fd).st_mode):
+        return fd  # such as /dev/full, or a terminal that has hung up: its answer to a write is the command's to get
+    try:
+        source, given = _pseudo_terminal(fd) if kind == "tty" else os.pipe()
+    except OSError:
+        return fd  # no descriptor, no pseudo-terminal to be had: the output is not kept, and flows all the same
+    streams.relays.append(Relay(source, fd, terminal=fd if kind == "tty" else None))
     streams.to_close.append(given)
     return given
 
@@ -140,3 +165,23 @@ def copy_size(real: int, ours: int) -> bool:
         return True
     except OSError:
         return False
+
+
+def readable(fds: list[int], seconds: float) -> list[int]:
+    """Those that can be read now, or within that time; unlike `select` for numbers of any size."""
+    if not hasattr(select, "poll"):
+        return select.select(fds, [], [], seconds)[0]
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _what in poll.poll(seconds * 1000)]
+
+
+def wait_for_room(fd: int, seconds: float) -> None:
+    """Until something can be written, or that time has passed."""
+    if not hasattr(select, "poll"):
+        select.select([], [fd], [], seconds)
+        return
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    poll.poll(seconds * 1000)

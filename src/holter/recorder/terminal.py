@@ -41,13 +41,23 @@ class Terminal:
         if self.lent and self._is(group):
             self._give(os.getpgrp())
         if number != signal.SIGSTOP:
-            os.killpg(os.getpgrp(), signal.SIGSTOP)  # here we stay until the shell says fg or bg
+            self._stop()
             if self.lent and self._is(os.getpgrp()):
                 self._give(group)
             try:
                 os.killpg(group, signal.SIGCONT)
             except OSError:
                 pass
+
+    def _stop(self) -> None:
+        """Stop as the command has stopped; returns when we are continued: by fg, bg, or by whoever has it go on."""
+        if self.here:
+            # The shell goes on when its whole job has stopped. Whom we have stopped we also have go on: whoever
+            # continues us alone knows nothing of the others.
+            os.killpg(os.getpgrp(), signal.SIGSTOP)
+            os.killpg(os.getpgrp(), signal.SIGCONT)
+        else:
+            os.kill(os.getpid(), signal.SIGSTOP)  # the script that called us is not to stop for good
 
     def give_back(self) -> None:
         """At the end the terminal is the shell's job's again."""

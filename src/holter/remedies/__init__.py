@@ -1,1 +1,1 @@
-"""What acts from outside, under `--heal`: a run that was killed or hangs is started again, changed by its diagnosis."""
+"""What acts from outside, under `--heal`: a run that ran out of memory or hangs is started again, with a change."""

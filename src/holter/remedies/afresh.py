@@ -1,4 +1,4 @@
-"""What is left behind by a new process: memory that leaked, a wait that never ended, a kill from outside.
+"""What is left behind by a new process: memory that leaked, a wait that never ended.
 
 Nothing in the training is different. Memory starts afresh, so a leak gets the same room again: the run comes on by as
 many steps as it did before, and the ledger ends it where it does not.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holter.remedies.remedy import Remedy
 
-CAUSES = ("leak", "hang", "external.signal")
+CAUSES = ("leak", "hang")
 
 
 def prescribe(tried: int) -> Remedy:  # noqa: ARG001 - how often is the ledger's to judge

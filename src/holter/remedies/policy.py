@@ -1,7 +1,9 @@
 """Whether a run that ended is started again, and with which change: a pure function of its verdict.
 
-Never: a run that is complete, that the user or its scheduler ended, that stopped early, or that ended with an error of
-its own. Nor is one that crashed in compiled code: nothing is known that would keep it from crashing there again.
+Only one whose ending says that memory ran out (`memory_ending`), or one that hangs where `--on-hang restart` was said.
+Never: a run that is complete, that anybody sent a signal to, that left by its own `sys.exit`, that stopped early, or
+that ended with an error of its own. Nor is one that crashed in compiled code: nothing is known that would keep it from
+crashing there again.
 """
 
 from __future__ import annotations
@@ -12,14 +14,12 @@ from dataclasses import dataclass
 from holter.finding import Finding, Verdict
 from holter.remedies import afresh, loader, no_workers, split, whole_blocks
 from holter.remedies.ledger import DOOMED_AFTER, Ledger
+from holter.remedies.memory_ending import ran_out
 from holter.remedies.remedy import Prescribe, Remedy
 
 _TABLE: dict[str, Prescribe] = {
     cause: module.prescribe for module in (no_workers, split, whole_blocks, afresh) for cause in module.CAUSES
 }
-# What asks a program to end is a wish; SIGKILL alone comes from nobody who could have asked.
-_NOT_A_WISH = ("SIGKILL",)
-_FOR_MEMORY = ("oversize", "leak", "fragmentation", "resource")
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,33 @@ class Ruling:
     doomed: bool = False
 
 
-def rule_on(verdict: Verdict, ledger: Ledger, *, resumes: bool, feeds: Feeds | None = None) -> Ruling:
-    """Say what the next attempt is to change; `resumes` says that there is a state to go on from."""
-    if not _in_question(verdict):
+def rule_on(
+    verdict: Verdict, ledger: Ledger, *, resumes: bool, said_so: bool = False, feeds: Feeds | None = None
+) -> Ruling:
+    """Say what the next attempt is to change.
+
+    `resumes`: there is a state to go on from. `said_so`: the exception that ended the run says that memory ran out.
+    """
+    if verdict.ending.kind == "crashed" and not ran_out(verdict, said_so):
+        return Ruling(cause=_root(verdict), declined=f"no change is known that would cure {_root(verdict)}")
+    if verdict.ending.kind != "hung" and not ran_out(verdict, said_so):
         return Ruling()
     if ledger.doomed:
         return Ruling(cause=_root(verdict), declined=_in_vain(ledger), doomed=True)
     finding = _treatable(verdict)
     if finding is None:
         return Ruling(cause=_root(verdict), declined=f"no change is known that would cure {_root(verdict)}")
-    prescribe = _prescriber(verdict, finding)
+    at_the_loader = loader.prescribe(ledger.tried("split-loader"))
+    can_cut = at_the_loader is not None and not _not_cut(verdict, at_the_loader, feeds or Feeds(), resumes)
+    prescribe = _prescriber(verdict, finding, can_cut and ledger.tried("split") > 0)
     first = prescribe(0)
     remedy = prescribe(ledger.tried(first.name)) if first is not None else None
     if remedy is None:
         return Ruling(cause=finding.cause, declined=f"what is known to cure {finding.cause} was tried: {_list(ledger)}")
-    because = _not_heeded(verdict, remedy) or _not_cut(verdict, remedy, feeds or Feeds(), resumes)
+    because = _not_heeded(verdict, remedy)
+    if because and resumes and verdict.ending.kind == "oom-killed":
+        return Ruling(afresh.prescribe(0), finding.cause)  # from its state it comes further, or the ledger ends it
+    because = because or _not_cut(verdict, remedy, feeds or Feeds(), resumes)
     if because:
         return Ruling(cause=finding.cause, declined=because)
     if not resumes and not remedy.from_start:
@@ -63,23 +75,10 @@ def rule_on(verdict: Verdict, ledger: Ledger, *, resumes: bool, feeds: Feeds | N
     return Ruling(remedy, finding.cause)
 
 
-def _in_question(verdict: Verdict) -> bool:
-    kind, first = verdict.ending.kind, next(iter(verdict.findings), None)
-    if kind in ("oom-killed", "crashed", "hung"):
-        return True
-    if kind == "killed":
-        asked = first is not None and first.cause == "external.signal" and first.grade == "established"
-        return verdict.ending.signal in _NOT_A_WISH and not asked
-    # An exception is the script's own affair, unless it says that memory ran out.
-    return kind == "exception" and first is not None and first.family in _FOR_MEMORY and first.grade != "hypothesis"
-
-
 def _treatable(verdict: Verdict) -> Finding | None:
     """The root cause, where there is a remedy for it; what merely followed from it is not treated instead."""
     first = next(iter(verdict.findings), None)
-    if first is None or first.family == "native-crash":
-        return None
-    return first if first.cause in _TABLE or first.family in _TABLE else None
+    return first if first is not None and (first.cause in _TABLE or first.family in _TABLE) else None
 
 
 def _not_heeded(verdict: Verdict, remedy: Remedy) -> str:
@@ -90,10 +89,13 @@ def _not_heeded(verdict: Verdict, remedy: Remedy) -> str:
     return ""
 
 
-def _prescriber(verdict: Verdict, finding: Finding) -> Prescribe:
+def _prescriber(verdict: Verdict, finding: Finding, next_is_the_loader: bool) -> Prescribe:
     found = _TABLE.get(finding.cause) or _TABLE[finding.family]
-    # An exception went through the reflex that splits in place: what is left to do is at the loader.
-    if found is split.prescribe and verdict.ending.kind == "exception" and "keras" not in _frameworks(verdict):
+    # An exception went through the reflex that splits in place, and it splits as far as it takes: where the kernel has
+    # killed a run that was split from its first step on, it was outside of the model's call. What is left to do is at
+    # the loader.
+    outside = verdict.ending.kind == "exception" or next_is_the_loader
+    if found is split.prescribe and outside and "keras" not in _frameworks(verdict):
         return loader.prescribe
     return found
 

@@ -8,6 +8,7 @@ from typing import Any
 from holter.finding import Verdict
 from holter.record.reader import Record
 from holter.remedies.ledger import Ledger, Position
+from holter.remedies.memory_ending import said_in
 from holter.remedies.policy import Feeds, Ruling, rule_on
 
 _WISHES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGXCPU")
@@ -31,7 +32,9 @@ class Restarts:
         self.ledger.ended(position_of(record, verdict, self.ledger))
         if any(event.get("signal") in _WISHES for event in record.events_of("signal")):
             return Ruling()  # the user or a scheduler wanted the run to end, whatever ended it then
-        ruling = rule_on(verdict, self.ledger, resumes=self.resumes, feeds=feeds_of(record))
+        if any(event.get("act") == "heal" for event in record.events_of("declined")):
+            return Ruling()  # one of several ranks: it was said that the run is only watched
+        ruling = rule_on(verdict, self.ledger, resumes=self.resumes, said_so=said_in(record), feeds=feeds_of(record))
         if ruling.remedy is not None:
             self.ledger.changes.append(ruling.remedy)
         return ruling

@@ -46,7 +46,7 @@ def examine(module: Module) -> Iterator[Hit]:
         owner = dotted(found.backward.func)
         # Accelerate and DeepSpeed divide by themselves.
         if re.search(r"accelerator|engine|fabric", owner) or (
-            "accumulat" in ast.unparse(found.loop).lower() and "accelerator" in module.text
+            "accumulat" in module.said(found.loop).lower() and "accelerator" in module.text
         ):
             continue
         if _divided(module, found.loop):
@@ -62,7 +62,7 @@ def _divided(module: Module, loop: ast.AST, depth: int = 2) -> bool:
             return True
         if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Div, ast.Mult)):
             return True
-    if _DIVIDES.search(ast.unparse(loop)):
+    if _DIVIDES.search(module.said(loop)):
         return True
     return depth > 0 and any(
         _divided(module, function, depth - 1) for call in module.calls_in(loop) if (function := module.callee(call))

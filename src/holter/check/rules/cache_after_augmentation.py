@@ -43,7 +43,7 @@ def examine(module: Module) -> Iterator[Hit]:
         for one in found.calls:
             if isinstance(one.func, ast.Attribute) and one.func.attr == "map":
                 function = mapped(module, one)
-                if function is not None and _RANDOM.search(ast.unparse(function)):
+                if function is not None and _RANDOM.search(module.said(function)):
                     claim = (
                         f"what line {one.lineno} draws at random is cached: every epoch repeats the first one's draws"
                     )

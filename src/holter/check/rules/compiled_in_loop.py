@@ -80,7 +80,7 @@ def _same_each_turn(module: Module, loop: ast.For | ast.AsyncFor | ast.While, no
     for outer in module.loops_of(node):
         if read & set_within(module, outer):
             return False
-    return "_dynamo.reset" not in ast.unparse(loop) and "clear_session" not in ast.unparse(loop)
+    return "_dynamo.reset" not in module.said(loop) and "clear_session" not in module.said(loop)
 
 
 def _in_called(module: Module, function: Function) -> Iterator[Hit]:

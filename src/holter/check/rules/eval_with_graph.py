@@ -55,7 +55,7 @@ def examine(module: Module) -> Iterator[Hit]:
         if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) or _trains(module, scope):
             yield from _amid_training(module, call, name)
             continue
-        said = ast.unparse(scope)
+        said = module.said(scope)
         if any(word in said for word in _GRADIENTS) or ".train()" in said:
             continue
         for loop in module.loops:
@@ -74,7 +74,7 @@ def examine(module: Module) -> Iterator[Hit]:
 def _amid_training(module: Module, call: ast.Call, name: str) -> Iterator[Hit]:
     """An evaluation in the block of a training: the loops over batches after `eval()`, up to `train()`."""
     for statement in statements_after(module, module.statement_of(call)):
-        said = ast.unparse(statement)
+        said = module.said(statement)
         if f"{name}.train(" in said or any(word in said for word in _GRADIENTS):
             return
         if not isinstance(statement, ast.For) or not is_batches(module, statement.iter):

@@ -39,48 +39,47 @@ CURES = (
 _SCALES = re.compile(r"scaler|\.scale\(|loss_scale|accelerator|fabric|deepspeed|amp\.initialize|manual_backward", re.I)
 
 
+_FITS = ("fit", "train_on_batch")
+
+
 def examine(module: Module) -> Iterator[Hit]:
     """Look at autocasts and casts beside a plain backward()."""
     yield from _keras(module)
-    for call in module.training.backwards:
+    stepped = {module.scope_of(one) for one in module.training.steps}
+    plain = [
+        call
+        for call in module.training.backwards
+        if (scope := module.scope_of(call)) in stepped and not module.says(scope, _SCALES)
+    ]
+    casts: dict[tuple[ast.AST, ast.AST | None], int] = {}  # where, and the line of the first
+    for block in module.withs:
+        if any(isinstance(one.context_expr, ast.Call) and float16(module, one.context_expr) for one in block.items):
+            casts.setdefault((module.scope_of(block), module.loop_of(block)), block.lineno)
+    last: dict[ast.AST, int] = {}
+    for call in plain:
         scope = module.scope_of(call)
-        if _SCALES.search(ast.unparse(scope)):
-            continue
-        steps = [one for one in module.training.steps if module.scope_of(one) is scope]
-        if not steps:
-            continue
-        for block in module.withs:
-            if module.scope_of(block) is not scope or block.lineno > call.lineno:
-                continue
-            for item in block.items:
-                cast = item.context_expr
-                if (
-                    isinstance(cast, ast.Call)
-                    and float16(module, cast)
-                    and module.loop_of(block) is module.loop_of(call)
-                ):
-                    claim = (
-                        "the loss is computed in float16 and its backward() is not scaled: small gradients become zero"
-                    )
-                    yield Hit(module.statement_of(call), claim)
-        for cast, name in half_models(module):
-            if module.scope_of(cast) is scope and cast.lineno < call.lineno:
-                claim = f"`{name}` is trained in float16 with no loss scaling: small gradients become zero"
-                yield Hit(module.statement_of(cast), claim)
+        last[scope] = max(last.get(scope, 0), call.lineno)
+        if casts.get((scope, module.loop_of(call)), call.lineno + 1) <= call.lineno:
+            claim = "the loss is computed in float16 and its backward() is not scaled: small gradients become zero"
+            yield Hit(module.statement_of(call), claim)
+    for cast, name in half_models(module) if plain else ():
+        if cast.lineno < last.get(module.scope_of(cast), 0):
+            claim = f"`{name}` is trained in float16 with no loss scaling: small gradients become zero"
+            yield Hit(module.statement_of(cast), claim)
 
 
 def _keras(module: Module) -> Iterator[Hit]:
     if re.search(r"LossScaleOptimizer|get_scaled_loss|scale_loss|mixed_bfloat16", module.text):
         return
     tapes = [call for call in module.training.steps if ast.unparse(call.func).endswith("apply_gradients")]
+    fits = any(isinstance(one.func, ast.Attribute) and one.func.attr in _FITS for one in module.calls)
     for call in module.calls:
         named = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         policy = text(call.args[0]) if call.args else None
-        if named in ("set_global_policy", "set_dtype_policy", "set_floatx") and policy == "float16":
-            fits = [one for one in module.calls if ast.unparse(one.func).endswith((".fit", ".train_on_batch"))]
-            if fits or tapes:
-                claim = "the weights themselves are float16: small updates and an optimizer's epsilon vanish"
-                yield Hit(module.statement_of(call), claim)
+        wholly = named in ("set_global_policy", "set_dtype_policy", "set_floatx") and policy == "float16"
+        if wholly and (fits or tapes):
+            claim = "the weights themselves are float16: small updates and an optimizer's epsilon vanish"
+            yield Hit(module.statement_of(call), claim)
         if (
             named in ("set_global_policy", "set_policy")
             and call.args

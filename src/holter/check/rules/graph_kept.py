@@ -108,7 +108,7 @@ def _kept_for_trainer(module: Module, function: Function) -> Iterator[Hit]:
 def _kept_outputs(module: Module, loop: ast.For) -> Iterator[Hit]:
     """Outputs kept in a loop over batches that trains nothing: each keeps every activation of its batch."""
     scope = module.scope_of(loop)
-    if any(module.scope_of(call) is scope for call in module.training.backwards) or _in_model(module, loop):
+    if scope in module.training.backwards_in or _in_model(module, loop):
         return
     made: set[str] = set()
     for node in module.within(loop):

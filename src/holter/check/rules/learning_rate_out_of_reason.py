@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 
 from holter.check.bindings import dotted
-from holter.check.module import Module
+from holter.check.module import Module, once
 from holter.check.problem import Hit, Level
 from holter.check.values import argument, number
 from holter.finding import Cure
@@ -60,12 +60,10 @@ def _trains(module: Module, call: ast.Call) -> bool:
         used = re.search(r"compile\(|apply_gradients|optax", module.text)
         if used is None:
             return False
-    fits = any(
-        isinstance(one.func, ast.Attribute) and one.func.attr in ("fit", "fit_generator") for one in module.calls
-    )
-    return fits or bool(module.training.step_loops)
+    return module.fits or bool(module.training.step_loops)
 
 
+@once
 def _scheduled(module: Module) -> bool:
     return bool(re.search(r"LambdaLR|lr_lambda|[Ss]chedule|warmup|get_lr|lr_finder|param_groups", module.text)) or any(
         dotted(call.func).endswith("LearningRateScheduler") for call in module.calls

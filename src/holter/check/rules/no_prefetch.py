@@ -65,7 +65,7 @@ def _judge(module: Module, given: ast.expr) -> Iterator[Hit]:
     methods = found.methods
     if not {"batch", "map", "padded_batch"} & set(methods) or {"prefetch", "apply", "with_options"} & set(methods):
         return
-    if "prefetch" in ast.unparse(module.scope_of(given)) or found.root_call is None:
+    if "prefetch" in module.said(module.scope_of(given)) or found.root_call is None:
         return
     last = found.calls[-1]
     claim = "nothing is fetched ahead of the step: the training waits for each batch to be made"

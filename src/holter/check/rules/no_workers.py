@@ -72,7 +72,7 @@ def _reads(module: Module, given: ast.expr) -> str:
     if isinstance(owner, ast.ClassDef):
         for method in owner.body:
             if isinstance(method, ast.FunctionDef) and method.name == "__getitem__":
-                found = _READS.search(ast.unparse(method))
+                found = _READS.search(module.said(method))
                 return f"`{owner.name}` reads a file ({found[0].rstrip('(')})" if found else ""
         return ""
     return f"{owner.rpartition('.')[2]} reads and decodes a file" if owner and _FILES.search(owner) else ""

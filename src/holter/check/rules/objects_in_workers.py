@@ -78,6 +78,6 @@ def _held(module: Module, owner: ast.ClassDef) -> tuple[ast.stmt, str] | None:
             name = dotted(node.func.value)
             loop = module.loop_of(node)
             rows = node.args and isinstance(node.args[0], ast.Dict)
-            if name in read and loop is not None and (rows or _READS.search(ast.unparse(loop))):
+            if name in read and loop is not None and (rows or _READS.search(module.said(loop))):
                 return module.statement_of(node), name
     return None

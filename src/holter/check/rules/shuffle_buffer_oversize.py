@@ -64,4 +64,4 @@ def _decodes(module: Module, call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "map":
         return False
     function = mapped(module, call)
-    return function is not None and bool(_DECODES.search(ast.unparse(function)))
+    return function is not None and bool(_DECODES.search(module.said(function)))

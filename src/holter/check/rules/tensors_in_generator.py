@@ -20,7 +20,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.module import Function, Module
+from holter.check.module import Function, Module, once
 from holter.check.problem import Hit
 from holter.check.values import names_in
 from holter.finding import Cure
@@ -62,7 +62,11 @@ def examine(module: Module) -> Iterator[Hit]:
 
 def _feeds(module: Module, function: Function) -> bool:
     """Whether the generator is used in a file that trains."""
-    trains = bool(module.training.step_loops) or any(
-        isinstance(call.func, ast.Attribute) and call.func.attr in ("fit", "fit_generator") for call in module.calls
-    )
-    return trains and sum(function.name in names_in(one) for one in module.calls) > 0
+    return (bool(module.training.step_loops) or module.fits) and function.name in _in_calls(module)
+
+
+@once
+def _in_calls(module: Module) -> set[str]:
+    """Give every name that stands in a call."""
+    outermost = [call for call in module.calls if not any(isinstance(up, ast.Call) for up in module.ancestors(call))]
+    return {name for call in outermost for name in names_in(call)}

@@ -20,7 +20,7 @@ import ast
 from collections.abc import Iterator
 
 from holter.check.bindings import dotted
-from holter.check.module import Module
+from holter.check.module import Module, once
 from holter.check.problem import Hit
 from holter.finding import Cure
 
@@ -37,28 +37,31 @@ def examine(module: Module) -> Iterator[Hit]:
         if not isinstance(func, ast.Attribute) or func.attr != "zero_grad":
             continue
         statement = module.parents.get(call)
-        block = _block(module, statement)
-        if not block or not isinstance(statement, ast.stmt):
+        if not isinstance(statement, ast.stmt):
             continue
-        at = block.index(statement)
-        name = dotted(func.value)
-        before = [_mark(module, one, name) for one in block[:at]]
-        after = [_mark(module, one, name) for one in block[at + 1 :]]
-        last = next((mark for mark in reversed(before) if mark), "")
-        following = next((mark for mark in after if mark), "")
-        if last == "backward" and following == "step":
+        if _around(module, module.parents[statement], dotted(func.value)).get(statement) == ("backward", "step"):
             yield Hit(
                 statement, "the gradients are set back to zero right before the step that was to use them", "error"
             )
 
 
-def _block(module: Module, statement: ast.AST | None) -> list[ast.stmt]:
-    above = module.parents.get(statement) if statement is not None else None
-    for name in ("body", "orelse", "finalbody"):
-        rows = getattr(above, name, None)
-        if isinstance(rows, list) and statement in rows:
-            return rows
-    return []
+@once
+def _around(module: Module, above: ast.AST, name: str) -> dict[ast.stmt, tuple[str, str]]:
+    """Give the marks that are nearest to each statement of a block: the last before it, the first after it."""
+    found: dict[ast.stmt, tuple[str, str]] = {}
+    for block in ("body", "orelse", "finalbody"):
+        rows = getattr(above, block, None)
+        rows = rows if isinstance(rows, list) else []  # a lambda's body is no block
+        marks = [_mark(module, one, name) for one in rows]
+        following, ahead = "", []
+        for mark in reversed(marks):
+            ahead.append(following)
+            following = mark or following
+        last = ""
+        for one, mark, after in zip(rows, marks, reversed(ahead), strict=True):
+            found[one] = (last, after)
+            last = mark or last
+    return found
 
 
 def _mark(module: Module, statement: ast.stmt, name: str) -> str:

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator
 
 from holter.check.bindings import dotted
-from holter.check.module import Function, Loop, Module
+from holter.check.module import Function, Loop, Module, once
 from holter.check.problem import Hit
 from holter.check.values import short_loop
 from holter.finding import Cure
@@ -45,15 +45,15 @@ def examine(module: Module) -> Iterator[Hit]:
         loop = module.loop_of(step)
         if optimizer is None or loop is None or module.kinds.of(optimizer) != "torch-optimizer" or step.args:
             continue
-        backward = [one for one in module.training.backwards if module.loop_of(one) is loop]
+        backward = module.training.backwards_of(loop)
         if not backward or module.conditions(step, loop) or short_loop(module, loop, 2):
             continue
         if _clears(module, loop, 3) or _made_within(module, loop, optimizer):
             continue
         if _outer_clears(module, loop):
             continue
-        once = _CLEARS.search(ast.unparse(module.scope_of(loop)))
-        hint = ": it stands outside of the loop" if once and "zero_grad" in once[0] else ""
+        elsewhere = module.says(module.scope_of(loop), _CLEARS)
+        hint = ": it stands outside of the loop" if "zero_grad" in elsewhere else ""
         yield Hit(
             module.statement_of(step),
             f"nothing in this loop sets the gradients back before the next backward(){hint}",
@@ -61,8 +61,9 @@ def examine(module: Module) -> Iterator[Hit]:
         )
 
 
+@once
 def _clears(module: Module, node: ast.AST, depth: int) -> bool:
-    if _CLEARS.search(ast.unparse(node)):
+    if module.says(node, _CLEARS):
         return True
     if depth == 0:
         return False
@@ -73,6 +74,7 @@ def _clears(module: Module, node: ast.AST, depth: int) -> bool:
     return False
 
 
+@once
 def _outer_clears(module: Module, loop: Loop) -> bool:
     """Whether this loop gathers the gradients of parts, and an outer one clears them: accumulation."""
     for outer in list(module.loops_of(loop)):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import re
 import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -17,6 +19,7 @@ from holter.views.web.reading import Reading, Unreadable
 from holter.views.web.watcher import Runs, Watcher
 
 _MOST_READERS = 128
+_STRANGERS_HAVE = 10.0  # seconds to show the token
 _HEARTBEAT = 15.0
 _RUN = re.compile(r"/api/run/([^/]+)(?:/(charts|words))?")
 _PAGES = re.compile(r"/|/run/[^/]+|/compare/[^/]+/[^/]+")
@@ -38,19 +41,45 @@ class Server(ThreadingHTTPServer):
         self.runs, self.reading, self.door = runs, reading, door
         self.watcher = Watcher(runs, reading)
         self.room = threading.BoundedSemaphore(_MOST_READERS)
+        self._strangers: dict[Any, float] = {}  # connections that have not shown the token, the oldest first
+        self._lock = threading.Lock()
         door.at(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self.room.acquire(blocking=False):
-            self.shutdown_request(request)  # a flood of connections costs the flood, not the machine
-            return
+            # A flood of connections costs the flood: whoever has waited longest to say who they are makes room.
+            self._turn_away(most=1)
+            if not self.room.acquire(timeout=1.0):
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._strangers[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.let_in(request)
             self.room.release()
+
+    def let_in(self, request: Any) -> None:
+        """This connection has shown the token, or is over."""
+        with self._lock:
+            self._strangers.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Now and then: a connection that sends a byte a second would stay for ever otherwise."""
+        self._turn_away(before=time.monotonic() - _STRANGERS_HAVE)
+
+    def _turn_away(self, most: int = _MOST_READERS, before: float = float("inf")) -> None:
+        with self._lock:
+            old = [request for request, since in self._strangers.items() if since < before][:most]
+            for request in old:
+                del self._strangers[request]
+        for request in old:
+            with contextlib.suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and goes
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in the middle of an answer is no news."""
@@ -63,11 +92,19 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "Holter", ""
     timeout = 60
+    known = False  # whether this connection has shown the token
 
     def do_GET(self) -> None:
         address = urlsplit(self.path)
         asked = {name: values[0] for name, values in parse_qs(address.query, max_num_fields=20).items()}
         door = self.server.door
+        self.known = (
+            door.is_token(asked.get("token", ""))
+            or door.has_cookie(self.headers.get("Cookie"))
+            or door.has_bearer(self.headers.get("Authorization"))
+        )
+        if self.known:
+            self.server.let_in(self.connection)
         if not door.knows_host(self.headers.get("Host")):
             self._say(403, "text/plain", b"This name is not one of this machine's: ask for it with --host NAME.\n")
         elif "token" in asked and door.is_token(asked["token"]):
@@ -162,6 +199,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        if not self.known:
+            self.close_connection = True
+            headers = {"Connection": "close", **headers}
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()

@@ -30,6 +30,11 @@ class Runs(Protocol):
     def meanings(self) -> dict[str, str]: ...
 
 
+def _may_change(row: Row) -> bool:
+    """A run that was seen before its first line was written is no record yet; it may become one."""
+    return bool(row["kind"] == "unreadable")
+
+
 class Reader:
     """Someone who looks at a page: at one run, or at the list of all."""
 
@@ -129,23 +134,32 @@ class Watcher:
     def _look_at_each(self, ids: list[str]) -> None:
         for run in ids:
             known = self._rows.get(run)
-            if known is not None and not known["live"]:
+            if known is not None and not known["live"] and not _may_change(known):
                 continue
             written = self._runs.written(run)
-            silent = written == self._seen.get(run) and self._rows_at - self._checked[run] < _SILENT
-            if known is not None and silent:
+            silent = written == self._seen.get(run)
+            if known is not None and silent and (not known["live"] or self._rows_at - self._checked[run] < _SILENT):
                 continue
             self._seen[run], self._checked[run] = written, self._rows_at
-            self._put(run, self._runs.quick_row(run))
+            self._put(run, self._quick(run))
         for run in set(self._rows) - set(ids):
             with self._lock:
                 self._rows.pop(run, None)
+            for kept in (self._seen, self._checked, self._due):
+                kept.pop(run, None)
             self._publish(None, "gone", run)
+
+    def _quick(self, run: str) -> Row:
+        try:
+            return self._runs.quick_row(run)
+        except Exception as error:  # one record that can't be shown must not end the watch over the others
+            why = f"it could not be shown: {type(error).__name__}: {error}"
+            return {"id": run, "kind": "unreadable", "tone": "bad", "why": why, "live": False, "known": True}
 
     def _put(self, run: str, row: Row) -> None:
         with self._lock:
             before = self._rows.get(run)
-            if before is not None and before["known"] and not before["live"]:
+            if before is not None and before["known"] and not before["live"] and not _may_change(before):
                 return
             self._rows[run] = row
         if row != before:
@@ -161,13 +175,17 @@ class Watcher:
                 time.sleep(1.0)
                 continue
             run = max(waiting, key=lambda name: int(name.rpartition("-")[2]))
+            said: Row
             try:
-                row = json.loads(self._reading.ask(do="row", folder=str(self._runs.folder(run)))[0])
+                said = json.loads(self._reading.ask(do="row", folder=str(self._runs.folder(run)))[0])
             except Unreadable as error:
-                row = {**self._rows[run], "kind": "unreadable", "tone": "bad", "why": str(error), "known": True}
+                said = {"kind": "unreadable", "tone": "bad", "why": str(error), "known": True}
             with self._lock:
-                self._rows[run] = row
-            self._publish(None, "row", json.dumps(row))
+                before = self._rows.get(run)
+                if before is not None:  # it may have been deleted meanwhile
+                    row = self._rows[run] = {**before, **said}
+            if before is not None:
+                self._publish(None, "row", json.dumps(row))
             time.sleep(0.01)  # a page that is asked for comes between two of these
 
     def _publish(self, run: str | None, kind: str, text: str) -> None:
