@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test lint types bench bench-plan bench-heal score docs browser clean
+.PHONY: test lint types bench bench-plan bench-heal kills fuzz score guests matrix docs browser clean
 
 $(STAMP): pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(VENV)
@@ -34,9 +34,25 @@ bench-plan: $(STAMP)
 bench-heal: $(STAMP)
 	$(if $(CUDA),$(BIN)/python bench/heal_cuda.py peers && $(BIN)/python bench/heal_loader.py && $(BIN)/python bench/heal_nan.py,OMP_NUM_THREADS=1 $(BIN)/python bench/heal.py $(NAMES))
 
+# Signals at random moments to trainer, recorder and keeper, some ten minutes; N=100 for fewer, SEED=1000 for others.
+kills: $(STAMP)
+	$(BIN)/python bench/kills.py $(or $(N),1000) --seed $(or $(SEED),0)
+
+# Hostile records, for an hour or SECONDS; SEED=N for others.
+fuzz: $(STAMP)
+	$(BIN)/python bench/fuzz_records.py $(or $(SECONDS),3600) $(if $(SEED),--seed $(SEED))
+
 # Every patient under Holter, for about an hour; NAMES="torch_ keras_" for some, WRITE=1 to write docs/scoreboard.md.
 score: $(STAMP)
 	$(BIN)/python -m tests.score $(NAMES) $(if $(WRITE),--write)
+
+# The frameworks' own test suites plain, watched and with --heal, for hours; SUITES="skorch torch" for some.
+guests: $(STAMP)
+	$(BIN)/python bench/guests.py $(SUITES)
+
+# The oldest and newest versions that docs/support.md claims, each in an environment of its own; NAMES="..." for some.
+matrix: $(STAMP)
+	$(BIN)/python bench/matrix.py $(NAMES)
 
 # The pages are tested in a real Chromium; where there is none those tests skip, and say so.
 browser:
