@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -131,15 +132,16 @@ def test_a_gradient_that_is_infinite_under_a_finite_loss_does_not_reach_the_weig
 def test_weights_that_are_no_numbers_go_back_to_the_last_good_state(tmp_path: Path) -> None:
     """Something outside the optimizer spoils them: the state of some steps before is put back, moments and all."""
     fault = "model[0].weight.data[0, 0] = float('nan') if step == 90 else model[0].weight.data[0, 0]"
-    fault += "; import time; time.sleep(0.004)"  # good states are kept by the time that has passed
+    fault += "; print(json.dumps([p.tolist() for p in model.parameters()]))"  # as this step's forward found them
     healed = run(tmp_path, script(fault=fault), HOLTER_HEAL="safe")
-    weights, moments, buffers, losses = printed(healed)
 
-    assert finite([weights, moments, buffers, losses])
+    assert finite(printed(healed))
     (told,) = healed.kind("intervention")
     assert (told["act"], told["keeps"]) == ("go-back", "equivalent")
-    assert "the weights are no numbers at step 91: back to the state of step" in told["text"]
-    assert losses[-1] < 1.5
+    found = re.search("the weights are no numbers at step 91: back to the state of step ([0-9]+)", told["text"])
+    assert found is not None, told["text"]
+    steps = healed.out.splitlines()  # which state was the last kept goes by time: it is that one to the last bit
+    assert steps[92 - 1] == steps[int(found[1])]
 
 
 def test_what_comes_again_after_going_back_is_let_go_with_its_cause(tmp_path: Path) -> None:
@@ -374,7 +376,8 @@ for step in range(900):
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
     optimizer.step()
-print(loss.item())
+    first = loss.item() if step == 0 else first
+print(first, loss.item())
 """
 
 
@@ -389,9 +392,11 @@ def test_a_loss_that_ran_away_and_stays_a_number_is_gone_back_from_with_heal_all
     safe = run(tmp_path / "safe", text, HOLTER_HEAL="safe")
     healed = run(tmp_path / "all", text, HOLTER_HEAL="all")
 
-    assert float(safe.out) > 1000
+    first, last = map(float, safe.out.split())
+    assert last > 5 * first
     assert not safe.kind("intervention")
-    assert float(healed.out) < 50
+    first, last = map(float, healed.out.split())
+    assert last < first
     acts = healed.kind("intervention")
     assert {act["act"] for act in acts} == {"lower-rate"}
     assert acts[0]["text"].startswith("the loss ran away at step ")
