@@ -4,8 +4,9 @@ This is the hot path. Each call costs a fraction of a microsecond and touches no
 memory: no locks, no I/O, no allocation that lives on. Two things keep it small where steps are short:
 - a slot is written at most every 20 ms and then covers all steps since the last one; the number of steps itself is
   in the header at every step;
-- of steps shorter than 20 ms only every eighth is split into phases. Adapters look at `skim`: while it is not zero
-  they count it down and pass through. A loop that makes no steps, such as a validation, runs it out at once.
+- of steps shorter than 20 ms one in a window is split into phases, and at most every eighth. Adapters look at `skim`:
+  while it is not zero they count it down and pass through. A loop that makes no steps, such as a validation, runs it
+  out at once.
 """
 
 from array import array
@@ -17,7 +18,7 @@ from ..record import ring_format as f
 _pack = f.BODY.pack
 _WINDOW = 20_000_000  # ns between slots
 _SHORT = 20_000_000  # ns: steps below this are skimmed
-_OF = 8  # one short step in this many is split into phases
+_OF = 8  # at most one short step in this many is split into phases
 _CALLS = 10  # calls of adapters that one skimmed step may take
 _NONE = [0] * len(f.PHASES)
 _PARTS = (2, 3, 4, 5, 6, 7, 8)
@@ -49,7 +50,7 @@ class Beat:
         "seq",
         "since",
         "skim",
-        "skims",
+        "skim_until",
         "skipped",
         "spent",
         "steps",
@@ -72,7 +73,7 @@ class Beat:
         self.since = self.ended = clock()
         self.spent = list(_NONE)  # of the present step, by phase
         self.steps = self.epoch = self.seq = 0
-        self.skim = self.skims = self.skipped = 0
+        self.skim = self.skim_until = self.skipped = 0
         self.write_at = self.batch = 0
         self.lr = nan
         self._new_window()
@@ -122,12 +123,13 @@ class Beat:
         self.words[3] = clock()  # W_ACTIVITY
 
     def skip(self, n=1):
-        """Count a step, or `n`, of which nothing else is wanted; allowed while `skims` is above that."""
-        self.skims -= n
+        """Count a step of which nothing else is wanted; False where the next one is to be split into phases."""
+        if clock() >= self.skim_until:
+            return False
         self.skipped += n
         self.skim = _CALLS
-        self.steps = steps = self.steps + n
-        self.words[4] = steps  # W_STEP
+        self.steps = self.words[4] = self.steps + n  # W_STEP
+        return True
 
     def note(self, loss):
         """A loss that is known."""
@@ -149,16 +151,16 @@ class Beat:
         self.words[4] = steps  # W_STEP
         if flags & 1:  # F_LOSS_KNOWN
             self.note(loss)
-        if self.skims:
-            self.skims -= 1
+        if self.skim_until:
             self.skipped += n
-            if self.skims:
+            now = clock()
+            if now < self.skim_until:
                 self.skim = _CALLS
             else:  # the next one is split into phases: its account begins here
-                self.skim = 0
+                self.skim = self.skim_until = 0
                 self.spent[:6] = _NONE[:6]
                 self.phase = 1
-                self.since = clock()
+                self.since = now
             return
         now = clock()
         spent = self.spent
@@ -186,7 +188,7 @@ class Beat:
             sums[part] += spent[part]
         spent[:] = _NONE
         if one < _SHORT:
-            self.skims = _OF - 1
+            self.skim_until = now + max(_WINDOW, (_OF - 1) * one)
             self.skim = _CALLS
         self.flags |= flags
         if flags & 1 and loss - loss == 0.0:

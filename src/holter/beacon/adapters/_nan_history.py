@@ -11,11 +11,13 @@ _SPIKE = 100.0
 class History:
     """Told every loss that is known; cheap enough for every step."""
 
-    def __init__(self, over):
+    def __init__(self, over, every=False):
         self.over = over  # called when a loss is a number again
+        self.every = every  # each loss is wanted, also those that are like the others
         self.losses = deque(maxlen=_KEPT)
         self.norms = deque(maxlen=8)
         self.alarm = inf  # a loss above this is worth a look at its batch
+        self.usual = -inf  # a loss up to this is one of many
         self.count = 0
         self.looks = 0
         self.well = True  # the last loss was a number
@@ -27,6 +29,7 @@ class History:
         self.losses.append(loss)
         if not self.well and not self.numb:
             self.well = True
+            self._set_alarm()
             self.over()
         self.count += 1
         if self.count < 8 or not self.count & 15:
@@ -36,12 +39,14 @@ class History:
         known = sorted(abs(loss) for loss in self.losses)
         if len(known) >= 3:
             self.alarm = _SPIKE * max(known[len(known) // 2], 1e-6)
+            self.usual = self.alarm if self.well and not self.every else -inf
 
     def wants_look(self):
         """True for the first loss that is no number, and for the first after a recovery."""
         if not self.well or self.looks >= _LOOKS:
             return False
         self.well = False
+        self.usual = -inf
         self.looks += 1
         return True
 

@@ -47,6 +47,8 @@ class Look:
             fields["what"] = "input"
         elif fields["params"].get("bad"):
             fields["what"] = "parameter"
+            if what == "loss" and watch.history.losses:
+                fields.update(step=fields["step"] - 1, updated=True)  # the loss before was a number: its update was not
         fields.update(self._precision(tensor, watch.scalers))
         if fields["what"] == "parameter":
             fields["slopes"] = self._slopes(tensor, clock, frame)

@@ -7,6 +7,7 @@ reference of ours outlives the look but weak ones.
 
 import sys
 import weakref
+from math import inf
 
 from .. import frame_locals
 from ..user_frame import is_user_file
@@ -30,7 +31,7 @@ class NanWatch:
         self.guard = guest.guard
         self.torch = torch
         self.adapter = adapter
-        self.history = History(lambda: guest.say("nan-over", step=adapter.beat.steps + 1))
+        self.history = History(lambda: guest.say("nan-over", step=adapter.beat.steps + 1), every=bool(guest.heal))
         self.batch = Batch(torch)
         self.samples = Samples(guest.guard)
         self.look = Look(torch, adapter, self.batch, self.samples)
@@ -72,6 +73,7 @@ class NanWatch:
         """A loss scaler is at work: it judges the gradients, and skips steps on purpose."""
         if all(ref() is not scaler for ref in self.scalers):
             self.scalers = [weakref.ref(scaler)]
+            self.history.every, self.history.usual = True, -inf  # what is gone back from is the scaled loss
         self.scaled += 1
         if self.scaled & 15:
             return

@@ -51,7 +51,7 @@ class Plan:
 
     def _idles(self, untrained):
         """Passes that draw nothing and train nothing: what is drawn from beside the loader has run out."""
-        drawn, self.drawn = self.samples.count - self.drawn, self.samples.count
+        drawn, self.drawn = self.samples.draws - self.drawn, self.samples.draws
         self.idle = self.idle + 1 if untrained and drawn <= 1 else 0
         if self.idle == _IDLE:
             self.guest.say("idle-passes", step=self.guest.beat.steps, epoch=self.epoch)

@@ -13,10 +13,11 @@ Steps come through PyTorch's own global optimizer hooks. Whatever the compiler m
 nothing, and is then as if it were not there; whatever asks a tensor for anything asks `_torch_unseen` first.
 """
 
+import ctypes
 import functools
 import os
 import sys
-from math import nan
+from math import inf, nan
 from time import monotonic
 from types import CodeType
 
@@ -71,6 +72,7 @@ class _Adapter:
         self.next_norm = self.beat.since + 2_000_000_000
         # PyTorch 2.2 has it under another name; the compiler takes both for a constant
         self.is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
+        self.is_traced = getattr(torch.compiler, "is_dynamo_compiling", self.is_compiling)  # asked at every step
         self.unseen = Unseen(torch)
         self.device = _torch_device.Device(torch, self.beat, self.guard)
         guest.farewell.last_acts.insert(0, self.guard(self._last_loss))
@@ -132,31 +134,35 @@ class _Adapter:
         self.wrapped.add(cls)
         own = vars(cls).get("__call__")
         beat, enter, guard, left, look = self.beat, self.beat.enter, self.guard, self.left_by, self.look
-        is_compiling, grad_enabled, alone = self.is_compiling, self.torch._C.is_grad_enabled, self.unseen.alone
-        notice, called = self._notice_batch, self.nan.batch.called
+        is_traced, grad_enabled, alone = self.is_traced, self.torch._C.is_grad_enabled, self.unseen.alone
+        is_compiling, notice, called = self.is_compiling, self._notice_batch, self.nan.batch.called
+        heal = self.guest.heal
 
         @functools.wraps(cls.__call__)
         def __call__(module, *args, **kwargs):  # noqa: N807
-            if is_compiling():
+            if is_traced():
                 if own is None:
                     return super(cls, module).__call__(*args, **kwargs)  # type: ignore[misc]
                 return own(module, *args, **kwargs)
             phase = -1
             try:
-                training = grad_enabled()
-                if training:
-                    called(module, args, kwargs)
-                    if look.due:
-                        look.begin()
+                if beat.skim and not heal:
+                    beat.skim -= 1
+                elif not is_compiling():
+                    training = grad_enabled()
+                    if training:
+                        called(module, args, kwargs)
+                        if look.due:
+                            look.begin()
+                    if beat.skim:
+                        beat.skim -= 1
+                    elif beat.phase == 3 or beat.phase == 6:  # FORWARD: a part of what is timed already; VALIDATION
+                        beat.alive()
+                    else:
+                        phase = enter(3 if training else 6)
             except Exception as error:
                 guard.caught("call", error)
             try:
-                if beat.skim:
-                    beat.skim -= 1
-                elif beat.phase == 3 or beat.phase == 6:  # FORWARD: a part of what is timed already; VALIDATION
-                    beat.alive()
-                else:
-                    phase = enter(3 if training else 6)
                 if own is None:
                     # Looked up at each call: torch.fx replaces `Module.__call__` for the time of a trace.
                     result = super(cls, module).__call__(*args, **kwargs)  # type: ignore[misc]
@@ -196,13 +202,14 @@ class _Adapter:
         beat, enter, guard, plan, left = self.beat, self.beat.enter, self.guard, self.plan, self.left_by
         inner_next, inner_iter = _BaseDataLoaderIter.__next__, DataLoader.__iter__
         self.nan.samples.patch(_BaseDataLoaderIter)
-        drawn = self.nan.samples.drawn
+        samples = self.nan.samples
         looks, look, alone = self.guest.holdings, self.look, self.unseen.alone
 
         @functools.wraps(inner_next)
         def __next__(iterator):  # noqa: N807
             phase = -1
             try:
+                samples.draws += 1
                 if beat.skim:
                     beat.skim -= 1
                 elif beat.phase == 6:  # VALIDATION
@@ -212,10 +219,9 @@ class _Adapter:
                     phase = enter(2)  # DATA
                 if look.on:
                     look.counted.pause()  # a dataset's own operations are no part of the computation
-                batch = inner_next(iterator)
-                drawn(iterator)
-                return batch
+                return inner_next(iterator)
             except BaseException as error:
+                samples.draws -= 1
                 if look.on:
                     look.end()
                 left(error)
@@ -226,6 +232,7 @@ class _Adapter:
                 if phase >= 0:
                     enter(phase and 1)  # OTHER, or still START
                     plan.drew_from = id(iterator)
+                    samples.drew_from(iterator)
 
         @functools.wraps(inner_iter)
         def __iter__(loader):  # noqa: N807
@@ -243,6 +250,8 @@ class _Adapter:
                 if not alone():
                     return iterator  # the length of a dataset may be asked of a tensor
                 plan.pass_begins(loader, iterator)
+                if beat.phase != 6:  # VALIDATION
+                    samples.drew_from(iterator)
                 if self.healing is not None:
                     self.healing.pass_begins(loader, iterator)
                 self.nan.device.draws_from(loader)
@@ -258,30 +267,40 @@ class _Adapter:
         inner = tensor_class.backward
         beat, enter, guard, left = self.beat, self.beat.enter, self.guard, self.left_by
         saw, graded, failed = self.nan.loss, self.nan.after_backward, self.nan.backward_failed
-        look, alone, number, losses = self.look, self.unseen.alone, self.unseen.number, self.nan.history.losses
-        history, heal = self.nan.history, self.guest.heal
+        look, alone, number = self.look, self.unseen.alone, self.unseen.number
+        history, losses = self.nan.history, self.nan.history.losses
         dispatch_modes, function_modes = self.unseen.dispatch_modes, self.unseen.function_modes
+        single, read = self.torch.float32, ctypes.c_float.from_address
 
         @functools.wraps(inner)
         def backward(tensor, *args, **kwargs):
             phase, seen = -1, False
             try:
                 # Before the backward: at a loss that is no number its graph is looked at, and backward frees it.
-                seen = tensor.__class__ is tensor_class and not dispatch_modes() and (not function_modes() or alone())
-                if seen:
-                    loss = number(tensor) if self.unscaled is None else None
-                    if loss is None:
-                        self._loss_elsewhere(tensor)
-                    else:
+                seen = tensor.__class__ is tensor_class and not function_modes()
+                if (
+                    seen
+                    and beat.skim
+                    and tensor.dtype is single
+                    and tensor.is_cpu
+                    and tensor.numel() == 1
+                    and -inf < (loss := read(tensor.data_ptr()).value) <= history.usual
+                ):
+                    # Most losses are like those before them: no more is done. Gradients that are no numbers under such
+                    # a loss show in the next one.
+                    losses.append(loss)
+                    seen = False
+                elif seen or (tensor.__class__ is tensor_class and alone()):
+                    seen = not dispatch_modes()
+                    loss = number(tensor) if seen and self.unscaled is None else None
+                    if loss is not None:
                         self.loss = loss
                         self.known |= 1
-                        # Most losses are like those before them: then nothing but this is done.
-                        if beat.skim and loss <= history.alarm and loss - loss == 0.0 and history.well and not heal:
-                            losses.append(loss)
-                        else:
-                            saw(tensor, loss)
-                            if loss - loss != 0.0:  # infinite or NaN
-                                beat.bad(beat.steps + 1)
+                        saw(tensor, loss)
+                        if loss - loss != 0.0:  # infinite or NaN
+                            beat.bad(beat.steps + 1)
+                    elif seen:
+                        self._loss_elsewhere(tensor)
             except Exception as error:
                 guard.caught("loss", error)
             try:
@@ -312,8 +331,8 @@ class _Adapter:
 
     def _last_loss(self):
         """At the end: the loss of a last step that was only counted."""
-        if self.known & 1:
-            self.beat.note(self.loss)
+        if self.known & 1 and self.nan.history.losses:
+            self.beat.note(self.nan.history.losses[-1])
 
     def _loss_elsewhere(self, tensor):
         """A loss that was scaled, or that lies on a device and comes back later."""
@@ -337,21 +356,22 @@ class _Adapter:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         beat, guard, turns, look = self.beat, self.guard, Turns(), self.look
-        is_compiling = self.is_compiling
+        is_traced, is_compiling = self.is_traced, self.is_compiling
 
         def after(optimizer, _args, _kwargs):
-            if is_compiling():
+            if is_traced():
                 return
             try:
                 n = 1
                 if id(optimizer) != turns.alone:
+                    if is_compiling():
+                        return
                     n = turns.counts(optimizer)
                     if not n:
                         return
                     if turns.newcomer:
                         self._learn(optimizer)
-                if beat.skims > n:
-                    beat.skip(n)
+                if beat.skip(n):
                     return
                 beat.step(self.loss, self.rate, self.grad_norm, self.batch, self.known, n)
                 if self.known & 2:
