@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test lint types bench bench-plan bench-heal kills fuzz score guests matrix docs browser clean
+.PHONY: test coverage lint types bench bench-plan bench-heal kills fuzz score guests matrix docs browser clean
 
 $(STAMP): pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(VENV)
@@ -15,6 +15,17 @@ $(STAMP): pyproject.toml hatch_build.py
 
 test: $(STAMP) lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Which lines the tests run, by folder, and line by line in htmlcov/; NAMES="tests/check" for some tests. Only the tests'
+# own process is seen. What runs in child processes alone counts as not run: most of the agent, the recorder and the
+# commands. Measuring slows Python down, and a test of speed can fail by it: `make test` decides, not this.
+coverage: $(STAMP)
+	-$(BIN)/coverage run -m pytest $(NAMES)
+	$(BIN)/coverage html --quiet
+	@echo "| folder | lines that the tests' own process ran |"; echo "|---|---|"
+	@for folder in src/holter/[a-z]*/; do \
+		echo "| $$folder | $$($(BIN)/coverage report --include="$$folder*" --format=total) % |"; done
+	@echo "| all | $$($(BIN)/coverage report --format=total) % |"
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests bench docs hatch_build.py
@@ -63,4 +74,4 @@ docs: $(STAMP)
 	$(BIN)/python docs/make_check.py
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist htmlcov .coverage
