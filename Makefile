@@ -16,8 +16,8 @@ $(STAMP): pyproject.toml hatch_build.py
 test: $(STAMP) lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# Which lines the tests run, by folder, and line by line in htmlcov/; NAMES="tests/check" for some tests. Only the tests'
-# own process is seen. What runs in child processes alone counts as not run: most of the agent, the recorder and the
+# Which lines the tests run, by folder, and line by line in htmlcov/; NAMES="tests/check" for some tests. Only the
+# tests' own process is seen. What runs in child processes alone counts as not run: most of the agent, the recorder and the
 # commands. Measuring slows Python down, and a test of speed can fail by it: `make test` decides, not this.
 coverage: $(STAMP)
 	-$(BIN)/coverage run -m pytest $(NAMES)
