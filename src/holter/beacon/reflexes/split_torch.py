@@ -97,14 +97,14 @@ class Split:
                     self._wrap(cls)
 
     def _wrap(self, cls):
-        base = self.torch.nn.Module
-        own = cls.__call__ if cls.__call__ is not base.__call__ else None
+        own = vars(cls).get("__call__")
         is_compiling, grad_enabled, is_seen = self.is_compiling, self.torch.is_grad_enabled, self._is_seen
 
         @functools.wraps(cls.__call__)
         def __call__(module, *args, **kwargs):  # noqa: N807
-            # Looked up anew each time: whoever traces puts a call of their own in its place.
-            inner = own or base.__call__
+            # Looked up anew each time: whoever traces puts a call of their own in its place, and what comes after this
+            # class is another one for each that derives from it.
+            inner = own or super(cls, type(module)).__call__  # type: ignore[misc]
             if self.inside or is_compiling() or is_seen():
                 return inner(module, *args, **kwargs)
             try:
