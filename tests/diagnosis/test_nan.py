@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from tests.diagnosis.build import TRAINER, causes, exception, ordinary_run
 
 from holter.diagnosis.doctor import verdict
 from holter.diagnosis.edge_calls import edge_calls
+from holter.diagnosis.exhibits import exhibits
 from holter.diagnosis.nonfinite import growth_of
 from holter.diagnosis.repaired_line import repaired_line
+from holter.views.text import write_verdict
 
 CALM = [2.3, 2.2, 2.25, 2.1, 2.15, 2.0, 2.05, 1.98, 2.0, 1.95, 1.9, 1.97]
 PARAMS = {"bad": 0, "of": 6, "max": 1.2, "dtype": "float32"}
@@ -136,6 +140,40 @@ def test_an_exception_that_says_so_is_enough_for_the_family():
     record = exception(ordinary_run(), 41, "RuntimeError", "loss became NaN at step 300")
 
     assert causes(verdict(record.exit(42, code=1)))[0].startswith("nan.")
+
+
+def on_a_gpu(seconds=60):
+    """A run whose loss is no number from step 300 on, and of which nothing but that could be seen."""
+    record = seen(ordinary_run(seconds=seconds), looked_at=0, params={}, losses=CALM, updated=True)
+    return record.steps(58, 570, bad_loss=560)
+
+
+def test_a_loss_that_is_no_number_is_a_fact_whatever_led_to_it():
+    """It is established and stands first, with its step and how long it lasted; the reason stays a guess beside it."""
+    told = verdict(on_a_gpu().exit(59, code=0))
+    fact, guess = told.findings
+
+    assert (fact.cause, fact.grade) == ("nan.unexplained", "established")
+    assert "at step 300 and stayed so to the end, 270 steps" in fact.claim
+    assert (guess.cause, guess.grade) == ("nan.learning-rate", "hypothesis")
+    assert not told.healthy
+
+
+def test_a_run_whose_loss_is_no_number_is_not_ticked_off():
+    """It completed, and what it computed is lost: no check mark stands before it, in any view."""
+    record, page = on_a_gpu().exit(59, code=0), io.StringIO()
+    told = verdict(record)
+    write_verdict(told, exhibits(record, told), page)
+
+    assert page.getvalue().startswith("✗")
+    assert "✓" not in page.getvalue()
+
+
+def test_the_fact_stands_behind_an_error_that_ended_the_run_by_itself():
+    """Another exception is why it stopped; that the loss was no number before is told all the same."""
+    record = exception(on_a_gpu(), 58.5, "KeyError", "'labels'")
+
+    assert causes(verdict(record.exit(59, code=1))) == ["user-error", "nan.unexplained"]
 
 
 def test_losses_that_recovered_are_no_finding():

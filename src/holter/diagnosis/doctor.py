@@ -42,8 +42,9 @@ def diagnose(
             continue
         asked.extend((rule, finding) for finding in said)
     # A guess explains nothing away, except another guess.
-    sure = {name for _, finding in asked if finding.grade != "hypothesis" for name in (finding.cause, finding.family)}
-    names = {name for _, finding in asked for name in (finding.cause, finding.family)}
+    explain = [finding for rule, finding in asked if rule.explains]
+    sure = {name for finding in explain if finding.grade != "hypothesis" for name in (finding.cause, finding.family)}
+    names = {name for finding in explain for name in (finding.cause, finding.family)}
     kept = [
         finding
         for rule, finding in asked

@@ -75,8 +75,14 @@ class Nonfinite:
         return f"at step {self.step:,}" if self.step else "in training"
 
 
-@once
 def nonfinite_of(record: RecordLike) -> Nonfinite | None:
+    """Give the run's NaN where its reason can be told: a guess must not stand before another error's."""
+    seen = lasting(record)
+    return None if seen is not None and seen.grade == "hypothesis" and _raised_otherwise(record) else seen
+
+
+@once
+def lasting(record: RecordLike) -> Nonfinite | None:
     """Give the run's NaN, unless its losses became numbers again by themselves."""
     event = _event(record) or _from_windows(record) or _from_message(record)
     if event is None:
@@ -87,8 +93,6 @@ def nonfinite_of(record: RecordLike) -> Nonfinite | None:
         # A compiled step leaves no graph to look at: what its source says has to do.
         event = {**event, "slopes": _suspects(record), "static": True}
     detail, grade = _reason(event, growth)
-    if grade == "hypothesis" and _raised_otherwise(record):
-        return None  # another error ended the run: a guess must not stand before it
     return Nonfinite(detail, grade, whole(event, "step"), event, growth, number(event, "t"))
 
 

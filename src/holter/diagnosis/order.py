@@ -16,8 +16,8 @@ _CAUSE_TO_EFFECT = (
     "native-crash", "user-error", "early-stop", "input-bound", "overhead", "external", "cpu",
 )  # fmt: skip
 
-# What makes a run slow or large, but does not make it stop with an error of its own.
-_NEVER_RAISES = ("recompile", "leak", "thrash", "input-bound", "overhead", "cpu")
+# What makes a run slow, large or worthless, but does not make it stop with an error of its own.
+_NEVER_RAISES = ("recompile", "leak", "thrash", "input-bound", "overhead", "cpu", "nan.unexplained")
 _ITS_OWN_END = ("native-crash", "user-error")
 
 
@@ -29,7 +29,7 @@ def in_order(findings: Collection[Finding], ending: Ending) -> tuple[Finding, ..
 
     def weight(finding: Finding) -> tuple[bool, bool, int, int, str]:
         family = finding.family
-        aside = own_end and family in _NEVER_RAISES
+        aside = own_end and (family in _NEVER_RAISES or finding.cause in _NEVER_RAISES)
         place = _CAUSE_TO_EFFECT.index(family) if family in _CAUSE_TO_EFFECT else len(_CAUSE_TO_EFFECT)
         return finding.grade == "hypothesis", aside, place, GRADE_ORDER.get(finding.grade, 9), finding.cause
 

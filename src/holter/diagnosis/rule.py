@@ -60,6 +60,8 @@ class Rule:
     examine: Examine
     # Families that explain this one away: where they are found, this finding is their consequence.
     yields_to: tuple[str, ...] = ()
+    # False for a fact without a reason: it takes nobody else's word away.
+    explains: bool = True
 
 
 @cache
@@ -72,5 +74,6 @@ def find_rules() -> tuple[Rule, ...]:
             continue
         module = importlib.import_module(info.name)
         yields_to = tuple(getattr(module, "YIELDS_TO", ()))
-        found.append(Rule(module.CAUSE, module.__doc__ or "", module.examine, yields_to))
+        explains = bool(getattr(module, "EXPLAINS", True))
+        found.append(Rule(module.CAUSE, module.__doc__ or "", module.examine, yields_to, explains))
     return tuple(sorted(found, key=lambda rule: rule.cause))

@@ -129,7 +129,8 @@ def _after(ending: Ending, words: str) -> str:
 
 
 def _page(verdict: Verdict, shown: Exhibits, width: int, color: bool) -> list[str]:
-    mark, style = _MARKS.get(verdict.ending.kind, ("✗", "bad"))
+    worthless = verdict.ending.kind == "completed" and any(one.family == "nan" for one in verdict.findings)
+    mark, style = ("✗", "bad") if worthless else _MARKS.get(verdict.ending.kind, ("✗", "bad"))
     claim = clean(verdict.ending.claim).removeprefix("The run ")
     head = fold(f"{mark} {command_of(verdict)} {claim}", width, "", "  ")
     lines = [paint(head[0][:1], style, color) + paint(head[0][1:], "bold", color)]
