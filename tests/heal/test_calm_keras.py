@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from holter.beacon.reflexes._micro_batch_keras import catching
 from tests.beacon.guest_run import run
 
 pytest.importorskip("tensorflow")
@@ -183,3 +185,15 @@ def test_in_calm_nothing_is_in_place_and_nothing_differs(tmp_path: Path) -> None
     assert before["unknown"]["updates"] >= 9
     assert healed.err == plain.err
     assert healed.kind("intervention") + healed.kind("declined") + healed.kind("guest-error") == []
+
+
+def test_what_a_script_has_put_on_an_optimizer_or_a_layer_is_there_after_a_trace() -> None:
+    """While a step is traced ours stands in its place; then its own is back, and what was not there is gone."""
+    own, bare = SimpleNamespace(apply=print), SimpleNamespace()
+    noted: list[object] = []
+    with catching([own, bare], noted):
+        own.apply([1], [2])
+        bare.apply_gradients([(3, 4)])
+
+    assert noted == [(own, [(1, 2)]), (bare, [(3, 4)])]
+    assert (vars(own), vars(bare)) == ({"apply": print}, {})

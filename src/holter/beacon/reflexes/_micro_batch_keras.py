@@ -315,14 +315,16 @@ def masks(model, seen):
 @contextmanager
 def _put(named):
     # Not through `setattr`: Keras and TensorFlow would take it for a part of the model.
+    before = [{name: vars(thing)[name] for name in ours if name in vars(thing)} for thing, ours in named]
     for thing, ours in named:
         vars(thing).update(ours)
     try:
         yield
     finally:
-        for thing, ours in named:
+        for (thing, ours), own in zip(named, before):  # noqa: B905
             for name in ours:
                 vars(thing).pop(name, None)
+            vars(thing).update(own)  # what the script has put on this very object
 
 
 # --- values ----------------------------------------------------------------------------------------------------
