@@ -183,6 +183,14 @@ def test_losses_that_recovered_are_no_finding():
     assert causes(verdict(record.exit(59, code=0))) == []
 
 
+def test_a_loss_that_recovered_in_the_very_last_window_is_no_finding():
+    """A window says that one of its losses was no number; that a later one of it was, the event says."""
+    record = seen(ordinary_run(seconds=40, steps=False), looked_at=0, params={})
+    record.event("nan-over", 40.2, pid=TRAINER, step=301).steps(40.5, 310, bad_loss=300)
+
+    assert causes(verdict(record.exit(41, code=0))) == []
+
+
 def test_a_run_that_recovered_at_first_and_then_lost_its_numbers_for_good_is_told():
     """The windows at the end hold no number any more, whatever came back before."""
     record = seen(ordinary_run(), what="loss").event("nan-over", 41, pid=TRAINER, step=301)

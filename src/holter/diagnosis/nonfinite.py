@@ -128,8 +128,14 @@ def _event(record: RecordLike) -> dict[str, Any] | None:
 def _from_windows(record: RecordLike) -> dict[str, Any] | None:
     """Give the same from the windows of steps, where no look was taken or its line was lost."""
     bad: dict[int, dict[str, Any]] = {}
+    recovered: dict[int, int] = {}  # the last step of which a loss was seen to be a number again
+    for over in record.events_of("nan-over"):
+        recovered[whole(over, "pid") or 0] = whole(over, "step") or 0
     for line in record.lines("steps"):
         pid, step = whole(line, "pid") or 0, whole(line, "bad_loss") or whole(line, "bad_grad")
+        if step is not None and step <= recovered.get(pid, 0):
+            bad.pop(pid, None)  # within one window
+            continue
         if step is not None and whole(line, "bad_loss") is None and pid not in bad:
             continue  # a norm that was not finite once, as a loss scaler makes it
         if step is not None:
