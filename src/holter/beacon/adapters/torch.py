@@ -289,6 +289,7 @@ class _Adapter:
                     # Most losses are like those before them: no more is done. Gradients that are no numbers under such
                     # a loss show in the next one.
                     losses.append(loss)
+                    self.loss = loss
                     seen = False
                 elif seen or (tensor.__class__ is tensor_class and alone()):
                     seen = not dispatch_modes()
@@ -331,8 +332,8 @@ class _Adapter:
 
     def _last_loss(self):
         """At the end: the loss of a last step that was only counted."""
-        if self.known & 1 and self.nan.history.losses:
-            self.beat.note(self.nan.history.losses[-1])
+        if self.known & 1:
+            self.beat.note(self.loss)
 
     def _loss_elsewhere(self, tensor):
         """A loss that was scaled, or that lies on a device and comes back later."""
