@@ -112,6 +112,8 @@ def cut_off(folder: Path, chance: random.Random) -> None:
 def change_values(folder: Path, chance: random.Random) -> None:
     """At one place of the facts, or at some of one file's lines: another type, number or text."""
     if chance.random() < 0.2:
+        if folder / "record.json" not in files_of(folder):
+            return  # an earlier act made a link to /dev/zero or a FIFO of it, which is for the readers to meet
         try:
             facts = json.loads((folder / "record.json").read_bytes())
         except (OSError, ValueError):

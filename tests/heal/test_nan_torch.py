@@ -6,6 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.endings.ward import Case
 
 torch = pytest.importorskip("torch")
 
+from holter.beacon.reflexes import nan_torch  # noqa: E402
 from holter.beacon.reflexes._nan_reason import ran_away  # noqa: E402
 from holter.beacon.reflexes._snapshot_torch import CantCopy, Snapshot, State  # noqa: E402
 
@@ -93,6 +95,28 @@ def test_a_run_whose_updates_are_numbers_is_the_same_to_the_last_bit(tmp_path: P
     assert armed.out == plain.out
     assert armed.kind("guest-error") == armed.kind("intervention") == armed.kind("declined") == []
     assert {event["act"] for event in armed.kind("armed")} >= {"hold-update"}
+
+
+def test_looks_at_the_batch_take_a_small_share_of_the_time_however_often_the_loss_is_bad(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where the gradients stay finite, so that no update is ever held back: eight looks, then one part in 20."""
+    now, looks = 0, 0
+
+    def look(loss: float, frame: None) -> dict[str, Any]:
+        nonlocal now, looks
+        now, looks = now + 10_000_000, looks + 1
+        return {}
+
+    heal = nan_torch.NanHeal.__new__(nan_torch.NanHeal)
+    heal.looks = heal.next_look = 0
+    heal.torch, heal.inputs, heal.acts = torch, {}, SimpleNamespace(held=0)
+    heal.watch = SimpleNamespace(look=SimpleNamespace(spike=look), batch=SimpleNamespace(calls=[]))
+    monkeypatch.setattr(nan_torch, "monotonic_ns", lambda: now)
+    for _ in range(1000):
+        now += 1_000_000
+        heal._wrong_with_batch(math.nan, None)
+    assert 8 < looks <= 8 + 1 + 1000 / 200 * 1.1
 
 
 CASES = {

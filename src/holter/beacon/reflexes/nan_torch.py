@@ -22,7 +22,7 @@ from ._nan_reason import is_batch
 
 _SHARE = 600  # a reading of all gradients may take one part in so many of the time
 _LOOK_SHARE = 20  # and a look at a batch that may be to blame, once something is wrong
-_LOOKS = 8  # updates held back at which the batch is looked at in any case
+_LOOKS = 8  # so many are taken in any case
 _MASKING = 64  # backwards that are looked after when a gradient was no number and its loss was one
 
 
@@ -39,7 +39,7 @@ class NanHeal:
         self.calm = False  # nothing is to be done before the next full reading
         self.suspect = 0  # optimizer steps whose gradients are all to be read
         self.until = 0  # steps to the next full reading
-        self.read_at = self.read_step = self.next_look = 0
+        self.read_at = self.read_step = self.next_look = self.looks = 0
         self.inputs = {}  # of the batch that was met with, what is wrong
         self.mask, self.masking = None, 0  # of this step; backwards that still get one
         self.within = False  # the step runs forward and backward itself
@@ -209,7 +209,8 @@ class NanHeal:
     def _wrong_with_batch(self, loss, frame):
         """A look at the whole batch, for a part of the time; else only at what the model was called with."""
         begun = monotonic_ns()
-        if begun >= self.next_look or self.acts.held < _LOOKS:
+        if begun >= self.next_look or self.looks < _LOOKS:
+            self.looks += 1
             found = self.watch.look.spike(loss, frame).get("inputs")
             self.next_look = begun + _LOOK_SHARE * (monotonic_ns() - begun)
             return found
