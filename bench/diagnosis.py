@@ -14,10 +14,10 @@ import statistics
 import time
 from pathlib import Path
 
-from holter.diagnosis.doctor import verdict
-from holter.diagnosis.ending import ending_of
-from holter.diagnosis.examined import Examined
-from holter.diagnosis.rule import find_rules
+from holter.diagnosis.core.doctor import verdict
+from holter.diagnosis.core.examined import Examined
+from holter.diagnosis.core.rule import find_rules
+from holter.diagnosis.ending.ending import ending_of
 from holter.record.reader import Record, open_record
 
 HOUR = 3600.0

@@ -243,7 +243,7 @@ def command(*words: str) -> Callable[[Path], None]:
 def desk(folder: Path) -> None:
     """All that the page of `serve` and the screen of `watch` ask for, and what /metrics says."""
     from holter.commands._runs import Runs
-    from holter.series.desk import Desk
+    from holter.figures.record_worker import Desk
     from holter.views.web.metrics import metrics_text
 
     answers = Desk()
@@ -261,7 +261,7 @@ def desk(folder: Path) -> None:
 
 def rules(folder: Path) -> None:
     """Whether any rule stumbles: it costs its own word alone, but it met what it should not have met."""
-    from holter.diagnosis.doctor import verdict
+    from holter.diagnosis.core.doctor import verdict
     from holter.errors import DamagedRecord
     from holter.record.reader import open_record
 
@@ -456,11 +456,11 @@ def main() -> None:
     asked = parser.parse_args()
     # Before the forks, so that each need not.
     import holter.commands._show
-    import holter.diagnosis.rule
-    import holter.series.desk
+    import holter.diagnosis.core.rule
+    import holter.figures.record_worker
     import holter.views.web.page
 
-    holter.diagnosis.rule.find_rules()
+    holter.diagnosis.core.rule.find_rules()
     with tempfile.TemporaryDirectory(prefix="holter-fuzz-") as name:
         fuzz = Fuzz(Path(name), asked.seed, demo=asked.seconds >= 60)  # it takes half a minute
         begun = shown = time.monotonic()

@@ -23,9 +23,9 @@ import torch
 from heal_models import KINDS
 from torch.nn import functional as F  # noqa: N812
 
-from holter.beacon.guard import Guard
-from holter.beacon.reflexes.loss_torch import LossSplit
-from holter.beacon.reflexes.split_torch import Split
+from holter.agent.core.guard import Guard
+from holter.agent.torch.heal.loss import LossSplit
+from holter.agent.torch.heal.split import Split
 
 CAPS = (0.85, 0.70, 0.50, 0.35)
 STEPS = 8

@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 HOLTER = [sys.executable, "-m", "holter", "run", "-q", "--"]
-INJECT = HERE.parent / "src" / "holter" / "beacon" / "inject"
+INJECT = HERE.parent / "src" / "holter" / "agent" / "inject"
 
 
 def run(command: list[str], home: str, *, watched: bool) -> str:

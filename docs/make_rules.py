@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holter.diagnosis.rule import HEADINGS, Rule, find_rules
+from holter.diagnosis.core.rule import HEADINGS, Rule, find_rules
 
 PAGE = Path(__file__).with_name("rules.md")
 

@@ -28,7 +28,7 @@ def test_every_event_that_is_written_is_documented() -> None:
 
     source = Path(__file__).parents[1] / "src" / "holter"
     written = set()
-    for path in [*source.glob("recorder/*.py"), *source.glob("beacon/**/*.py")]:
+    for path in [*source.glob("recorder/**/*.py"), *source.glob("agent/**/*.py")]:
         text = path.read_text()
         written |= set(re.findall(r"(?:\.event|_event|\bsay|\.say|\.tell)\(\s*\"([a-z-]+)\"", text))
     documented = set(re.findall(r"`([a-z-]+)`", (DOCS / "record.md").read_text()))

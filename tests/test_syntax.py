@@ -4,7 +4,7 @@ import gc
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from holter.syntax import parse
+from holter.source.syntax import parse
 
 NESTED = "\n".join(f"x{n} = ((((({n} + 1) * 2) - 3) / 4) ** 5)" for n in range(300))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holter.beacon.api import resumable, step, track
+from holter.agent.api import resumable, step, track
 
 __all__ = ["plan", "resumable", "step", "track"]
 __version__ = "0.1.0"

@@ -10,7 +10,7 @@ import pytest
 
 import holter
 from holter.check.rule import Rule, find_rules
-from holter.diagnosis.rule import find_rules as doctors_rules
+from holter.diagnosis.core.rule import find_rules as doctors_rules
 
 DIAGNOSIS = Path(str(holter.__file__)).parent / "diagnosis"
 CAUSES = {rule.cause for rule in doctors_rules()}

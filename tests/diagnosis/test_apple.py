@@ -11,7 +11,7 @@ import pytest
 from build import GB, TRAINER, causes, ordinary_run, without_memory
 from test_hang import MODULE, USER, frame, stalled, stopped
 
-from holter.diagnosis.doctor import verdict
+from holter.diagnosis.core.doctor import verdict
 
 RAM = 24 * GB
 

@@ -7,8 +7,8 @@ import time
 import pytest
 from build import TRAINER, causes, exception, ordinary_run, traceback_text
 
-from holter.diagnosis.doctor import verdict
-from holter.diagnosis.ending import ending_of
+from holter.diagnosis.core.doctor import verdict
+from holter.diagnosis.ending.ending import ending_of
 
 
 def test_ordinary_run_completed_is_healthy_and_silent():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from build import GB, MB, TRAINER, WORKER, causes, exception, memory, ordinary_run, without_memory
 
-from holter.diagnosis.doctor import verdict
-from holter.diagnosis.ending import ending_of
+from holter.diagnosis.core.doctor import verdict
+from holter.diagnosis.ending.ending import ending_of
 
 
 def growing_run(until=60):

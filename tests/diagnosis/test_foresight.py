@@ -9,7 +9,7 @@ import time
 import pytest
 from build import GB, MB, MONO, TRAINER, WALL
 
-from holter.diagnosis.foresight import Foresight
+from holter.diagnosis.forecast.engine import Foresight
 
 
 class Training:

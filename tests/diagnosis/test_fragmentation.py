@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from build import causes, exception, ordinary_run
 
-from holter.diagnosis.doctor import verdict
+from holter.diagnosis.core.doctor import verdict
 
 TORCH_2 = (
     "CUDA out of memory. Tried to allocate {asked}. GPU 0 has a total capacity of 23.69 GiB of which {free} is free. "

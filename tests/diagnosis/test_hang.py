@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from build import TRAINER, WORKER, causes, exception, ordinary_run
 
-from holter.diagnosis.doctor import verdict
-from holter.diagnosis.ending import ending_of
+from holter.diagnosis.core.doctor import verdict
+from holter.diagnosis.ending.ending import ending_of
 
 LIB = "/venv/lib/python3.11/"
 

@@ -8,9 +8,9 @@ import random
 import pytest
 from build import GB, MB, MONO, TRAINER, WALL, WORKER, memory, ordinary_run, without_memory
 
-from holter.diagnosis.ending import ending_of
-from holter.diagnosis.examined import examined
-from holter.diagnosis.leaking import leak_of
+from holter.diagnosis.core.examined import examined
+from holter.diagnosis.ending.ending import ending_of
+from holter.diagnosis.leak.leaking import leak_of
 
 
 def leak(record):

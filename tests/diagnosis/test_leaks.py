@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from build import GB, MB, TRAINER, WORKER, causes, memory, ordinary_run, without_memory
 
-from holter.diagnosis.doctor import verdict
+from holter.diagnosis.core.doctor import verdict
 
 FILE = "/home/u/train.py"
 

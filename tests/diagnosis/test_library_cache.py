@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from build import TRAINER, ordinary_run
 
-from holter.diagnosis.library_cache import cache_call
+from holter.diagnosis.leak.library_cache import cache_call
 
 
 def asked(code, output=""):

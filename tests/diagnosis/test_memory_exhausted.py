@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from build import GB, MB, MONO, TRAINER, causes, exception, memory, ordinary_run, without_memory
 
-from holter.diagnosis.doctor import verdict
+from holter.diagnosis.core.doctor import verdict
 
 CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB"
 
@@ -181,7 +181,7 @@ def memory_look(record, at, used, line, limit=8 * GB, file="/home/u/train.py", w
 
 def test_what_other_programs_hold_is_not_in_the_runs_curve():
     """Against the machine's memory a look between samples counts every program: the run's peak is its own."""
-    from holter.diagnosis.memory import memory_curve
+    from holter.diagnosis.memory.memory import memory_curve
 
     record = ordinary_run()
     for line in record.timeline:

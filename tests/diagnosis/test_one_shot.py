@@ -7,8 +7,8 @@ import textwrap
 import pytest
 from build import TRAINER, ordinary_run
 
-from holter.diagnosis.doctor import verdict
-from holter.diagnosis.one_shot import read_once
+from holter.diagnosis.core.doctor import verdict
+from holter.diagnosis.ending.one_shot import read_once
 
 GENERATOR = """
 def rows(count):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from build import MONO, TRAINER, causes, ordinary_run
 
-from holter.diagnosis.doctor import verdict
+from holter.diagnosis.core.doctor import verdict
 
 FILE = "/home/u/train.py"
 LINE = {"file": FILE, "line": 31, "function": "forward", "code": "h, c = self.cell(x[:, t], (h, c))"}

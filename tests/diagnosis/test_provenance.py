@@ -7,9 +7,9 @@ import textwrap
 
 import pytest
 
-from holter.diagnosis.left_on import left_on
-from holter.diagnosis.object_calls import call_on, is_reset, object_names
-from holter.diagnosis.provenance import provenance
+from holter.diagnosis.leak.left_on import left_on
+from holter.diagnosis.leak.object_calls import call_on, is_reset, object_names
+from holter.source.provenance import provenance
 
 RATIOS = """
 import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from build import GB, MB, TRAINER, WORKER, causes, exception, ordinary_run
 
-from holter.diagnosis.doctor import verdict
+from holter.diagnosis.core.doctor import verdict
 
 FATAL = (
     "Fatal Python error: Segmentation fault\n\n"

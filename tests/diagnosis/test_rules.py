@@ -8,10 +8,10 @@ import random
 import pytest
 from build import MONO, WALL, BuiltRecord, exception, ordinary_run, traceback_text
 
-from holter.diagnosis.doctor import diagnose, verdict
-from holter.diagnosis.ending import ending_of
-from holter.diagnosis.exhibits import exhibits
-from holter.diagnosis.rule import HEADINGS, Rule, find_rules
+from holter.diagnosis.core.doctor import diagnose, verdict
+from holter.diagnosis.core.figures import exhibits
+from holter.diagnosis.core.rule import HEADINGS, Rule, find_rules
+from holter.diagnosis.ending.ending import ending_of
 from holter.finding import Finding
 
 ODD = [None, True, -1, 0, 3.5, float("nan"), float("inf"), 10**400, -(10**30), "", "SIGKILL", "\x1b[2J", [], {}, [1],

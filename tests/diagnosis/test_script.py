@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holter.diagnosis.growing_line import growing_line
-from holter.diagnosis.script import (
+from holter.diagnosis.leak.growing_line import growing_line
+from holter.source.lines import (
     appends_to,
     calls_of,
     culprit_at,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from build import causes, exception, ordinary_run
 
-from holter.diagnosis.doctor import verdict
+from holter.diagnosis.core.doctor import verdict
 
 
 def slept(record, at, seconds, **more):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from build import MONO, TRAINER, WORKER, causes, ordinary_run
 
-from holter.diagnosis.doctor import verdict
+from holter.diagnosis.core.doctor import verdict
 
 FILE = "/home/u/train.py"
 SOURCE = [f"line {n}" for n in range(1, 40)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from build import GB, MB, TRAINER, causes, ordinary_run, without_memory
 
-from holter.diagnosis.doctor import verdict
+from holter.diagnosis.core.doctor import verdict
 
 LINE = {"file": "/home/u/train.py", "line": 12, "function": "main", "code": "x = table[idx]", "user": True}
 

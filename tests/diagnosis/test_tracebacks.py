@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holter.diagnosis.frames import is_user_file
-from holter.diagnosis.tracebacks import as_traceback, parse_tracebacks
+from holter.diagnosis.core.frames import is_user_file
+from holter.diagnosis.ending.tracebacks import as_traceback, parse_tracebacks
 
 CHAIN = """\
 Traceback (most recent call last):

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from holter.diagnosis.trend import begins, certainty, evenly, keeps_on, slope, slope_range, stairs, trend_of
+from holter.diagnosis.core.trend import begins, certainty, evenly, keeps_on, slope, slope_range, stairs, trend_of
 
 
 def series(shape, n=100, noise=0.0, seed=1):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holter.recorder import guest_room
+from holter.recorder.launch import run_dir
 
-HOLELESS = dict.fromkeys(guest_room.ALLOCATOR, "expandable_segments:True")
+HOLELESS = dict.fromkeys(run_dir.ALLOCATOR, "expandable_segments:True")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,6 @@ def test_it_is_set_where_it_is_known_to_be_safe(
 ) -> None:
     exists = os.path.exists
     monkeypatch.setattr(os.path, "exists", lambda path: device if path == "/dev/nvidiactl" else exists(path))
-    found = guest_room.environment(tmp_path, "r-0001", own, heal)
+    found = run_dir.environment(tmp_path, "r-0001", own, heal)
 
-    assert {name: found[name] for name in guest_room.ALLOCATOR if name in found} == expected
+    assert {name: found[name] for name in run_dir.ALLOCATOR if name in found} == expected

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from holter.beacon.reflexes._micro_batch_keras import catching
-from tests.beacon.guest_run import run
+from holter.agent.keras.heal.micro_batch import catching
+from tests.agent.guest_run import run
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("keras")

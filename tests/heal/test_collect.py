@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.beacon.guest_run import run
+from tests.agent.guest_run import run
 from tests.heal.conftest import Three
 
 # A model that refers to itself, and an optimizer: 32 MB for each pass, of which Python's own collector sees a handful.
@@ -80,7 +80,7 @@ def test_models_that_are_made_one_after_the_other_find_room(
 def test_the_split_in_place_holds_no_model_that_is_gone() -> None:
     """What is known of a model goes with it, and so do its weights."""
     torch = pytest.importorskip("torch")
-    from holter.beacon.reflexes.split_torch import Split
+    from holter.agent.torch.heal.split import Split
     from tests.heal.test_split_batch import Guest
 
     class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -125,8 +125,8 @@ class Copy:
 
 def test_near_the_limit_no_copy_of_ours_is_held_or_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 400 of 1,000 MB left there is room for one; with 200 left what there is belongs to the training."""
-    from holter.beacon.reflexes import _host_free as free
-    from holter.beacon.reflexes.collect import Collect
+    from holter.agent.heal import copy_budget as free
+    from holter.agent.heal.collect import Collect
     from tests.heal.test_split_batch import Guest
 
     collect, copy = Collect(Guest()), Copy()
@@ -167,7 +167,7 @@ def test_a_gradient_is_found_as_long_as_its_graph_lives(tmp_path: Path) -> None:
         print(float(kept(one)), float(dropped(one)))
         count = lambda: sum(name.startswith("CustomGradient-") for name in ops.gradient_registry.list())
         before = count()
-        from _holter.beacon.reflexes._graphs_tensorflow import let_go
+        from _holter.agent.keras.heal.graphs import let_go
         print("moved", let_go(), let_go())
         del dropped
         gc.collect()

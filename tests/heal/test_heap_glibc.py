@@ -14,8 +14,8 @@ if sys.platform != "linux" or not hasattr(CDLL(None), "mallopt"):
 
 LIBC = """
 import ctypes, json, resource
-from holter.beacon.reflexes import _host_room
-from holter.beacon.reflexes._heap_glibc import Heap
+from holter.agent.heal.init__ import _host_room
+from holter.agent.heal.heap_glibc import Heap
 
 MB = 1 << 20
 libc = ctypes.CDLL(None)

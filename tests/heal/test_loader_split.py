@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.beacon.guest_run import Run, run
+from tests.agent.guest_run import Run, run
 from tests.endings.conftest import memory_cgroup  # noqa: F401 - a fixture
 from tests.endings.ward import Case, as_text
 from tests.heal.loader_loops import LOOPS

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.beacon import guest_run
-from tests.beacon.guest_run import Run
+from tests.agent import guest_run
+from tests.agent.guest_run import Run
 from tests.endings.ward import Case
 
 torch = pytest.importorskip("torch")
 
-from holter.beacon.reflexes import nan_torch  # noqa: E402
-from holter.beacon.reflexes._nan_reason import ran_away  # noqa: E402
-from holter.beacon.reflexes._snapshot_torch import CantCopy, Snapshot, State  # noqa: E402
+from holter.agent.heal.nonfinite_reason import ran_away  # noqa: E402
+from holter.agent.torch.heal import nonfinite  # noqa: E402
+from holter.agent.torch.heal.snapshot import CantCopy, Snapshot, State  # noqa: E402
 
 pytestmark = pytest.mark.torch
 PATIENTS = Path(__file__).parents[1] / "patients"
@@ -103,16 +103,16 @@ def test_looks_at_the_batch_take_a_small_share_of_the_time_however_often_the_los
     """Also where the gradients stay finite, so that no update is ever held back: eight looks, then one part in 20."""
     now, looks = 0, 0
 
-    def look(loss: float, frame: None) -> dict[str, Any]:
+    def look(*_: Any) -> dict[str, Any]:
         nonlocal now, looks
         now, looks = now + 10_000_000, looks + 1
         return {}
 
-    heal = nan_torch.NanHeal.__new__(nan_torch.NanHeal)
+    heal = nonfinite.NanHeal.__new__(nonfinite.NanHeal)
     heal.looks = heal.next_look = 0
     heal.torch, heal.inputs, heal.acts = torch, {}, SimpleNamespace(held=0)
     heal.watch = SimpleNamespace(look=SimpleNamespace(spike=look), batch=SimpleNamespace(calls=[]))
-    monkeypatch.setattr(nan_torch, "monotonic_ns", lambda: now)
+    monkeypatch.setattr(nonfinite, "monotonic_ns", lambda: now)
     for _ in range(1000):
         now += 1_000_000
         heal._wrong_with_batch(math.nan, None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.beacon.guest_run import run
+from tests.agent.guest_run import run
 
 torch = pytest.importorskip("torch")
 pytestmark = [

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holter.diagnosis.course import Course
-from holter.diagnosis.next_checkpoint import next_checkpoint
-from tests.beacon.guest_run import run
+from holter.diagnosis.forecast.next_checkpoint import next_checkpoint
+from holter.diagnosis.forecast.pace import Course
+from tests.agent.guest_run import run
 from tests.endings.conftest import case, small_disk  # noqa: F401 - fixtures
 from tests.endings.ward import Case, as_text
 

@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from holter.beacon.reflexes.split_torch import Split  # noqa: E402
+from holter.agent.torch.heal.split import Split  # noqa: E402
 from tests.heal.test_split_batch import Failing, Guest, Listed, Nested, Tight, near_the_limit, nested  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holter.beacon.ranks import ranks
+from holter.agent.core.ranks import ranks
 from tests.endings.conftest import Join, memory_cgroup  # noqa: F401
 from tests.endings.ward import Case
 

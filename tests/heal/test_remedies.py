@@ -10,9 +10,9 @@ from typing import Any, cast, get_args
 
 import pytest
 
-from holter.beacon.reflexes._state_store import Store
+from holter.agent.heal.state_store import Store
 from holter.finding import Ending, EndingKind, Finding, Grade, Verdict
-from holter.recorder.state_room import VARIABLES
+from holter.recorder.launch.state_dir import VARIABLES
 from holter.remedies import restart
 from holter.remedies.ledger import Ledger, Position
 from holter.remedies.memory_ending import said_in

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holter.beacon.reflexes._loop_state import Snapshot, put_back
-from tests.beacon.guest_run import Run, run
+from holter.agent.torch.heal.loop_state import Snapshot, put_back
+from tests.agent.guest_run import Run, run
 
 KILL = """
 import os, signal, sys

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from holter.beacon.reflexes._care_torch import Care
-from holter.beacon.reflexes._tuning import Tuning
-from holter.beacon.reflexes.loader_torch import LoaderSplit
+from holter.agent.heal.chunk_tuning import Tuning
+from holter.agent.torch.heal.loader import LoaderSplit
+from holter.agent.torch.heal.split_state import Care
 from tests.endings.conftest import Join, memory_cgroup  # noqa: F401
 from tests.endings.ward import Case
 

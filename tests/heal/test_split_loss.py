@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional as F  # noqa: E402, N812
 
-from holter.beacon.reflexes._wall import NoWall  # noqa: E402
-from holter.beacon.reflexes.loss_torch import LossSplit  # noqa: E402
-from holter.beacon.reflexes.split_torch import Split  # noqa: E402
+from holter.agent.heal.soft_limit import NoWall  # noqa: E402
+from holter.agent.torch.heal.loss import LossSplit  # noqa: E402
+from holter.agent.torch.heal.split import Split  # noqa: E402
 from tests.heal.test_split_batch import Guest  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.beacon.guest_run import Run, run
+from tests.agent.guest_run import Run, run
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("keras")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holter.beacon.reflexes._tuning import Tuning
+from holter.agent.heal.chunk_tuning import Tuning
 
 
 def settle(tuning: Tuning, seconds: Callable[[int], float], least: int = 1) -> list[int]:

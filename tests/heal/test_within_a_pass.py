@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from holter.beacon.reflexes._counting_loop import who_counts
-from holter.beacon.reflexes._handover_torch import Handover
-from tests.beacon.guest_run import Run, run
+from holter.agent.heal.counting_loop import who_counts
+from holter.agent.torch.heal.mid_epoch_switch import Handover
+from tests.agent.guest_run import Run, run
 from tests.heal.loader_loops import LOOPS
 
 pytestmark = pytest.mark.torch

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from holter.diagnosis.doctor import verdict
-from holter.diagnosis.exhibits import exhibits
+from holter.diagnosis.core.doctor import verdict
+from holter.diagnosis.core.figures import exhibits
 from holter.errors import DamagedRecord, UnknownRun
 from holter.record import place
 from holter.record.reader import find, open_record

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holter.recorder.absence import flag_that_shuts_out, why_no_guest
-from holter.recorder.guest_room import INJECT
+from holter.recorder.launch.run_dir import INJECT
+from holter.recorder.loop.why_no_agent import flag_that_shuts_out, why_no_guest
 
 
 @pytest.mark.parametrize(

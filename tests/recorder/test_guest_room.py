@@ -16,7 +16,7 @@ import pytest
 
 from holter.record import place
 from holter.record.gather import gather
-from holter.recorder import guest_room, state_room
+from holter.recorder.launch import run_dir, state_dir
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ def ended() -> int:
 def test_a_dead_keepers_folder_is_brought_home(room: Path, record: Path) -> None:
     """What the guests wrote lies in the record, private, and the folder is gone; empty files are dropped."""
     pid = ended()
-    guest_room.note_owner(room, pid, record)
+    run_dir.note_owner(room, pid, record)
     (room / f"{pid}.jsonl").write_text("a line\n")
     (room / f"{pid}.stacks").write_text("stacks")
     (room / f"{pid}.ring").write_bytes(b"")
     before = os.umask(0)
     try:
-        guest_room.clear_abandoned()
+        run_dir.clear_abandoned()
     finally:
         os.umask(before)
 
@@ -63,9 +63,9 @@ def test_a_dead_keepers_folder_is_brought_home(room: Path, record: Path) -> None
 def test_a_living_keepers_folder_is_untouched(room: Path, record: Path) -> None:
     """Also where start times can't be known, as on a Mac."""
     (room / "1.jsonl").write_text("a line\n")
-    guest_room.note_owner(room, os.getpid(), record)
+    run_dir.note_owner(room, os.getpid(), record)
     before = sorted(path.name for path in room.iterdir())
-    guest_room.clear_abandoned()
+    run_dir.clear_abandoned()
 
     assert sorted(path.name for path in room.iterdir()) == before
 
@@ -74,9 +74,9 @@ def test_where_start_times_are_not_known_a_living_number_is_a_living_keeper(
     room: Path, record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no /proc on a Mac: the folder of a run that is on must not be cleared away."""
-    monkeypatch.setattr(guest_room, "start_time", lambda _pid: None)
-    guest_room.note_owner(room, os.getpid(), record)
-    guest_room.clear_abandoned()
+    monkeypatch.setattr(run_dir, "start_time", lambda _pid: None)
+    run_dir.note_owner(room, os.getpid(), record)
+    run_dir.clear_abandoned()
 
     assert room.exists()
 
@@ -84,17 +84,17 @@ def test_where_start_times_are_not_known_a_living_number_is_a_living_keeper(
 def test_a_later_process_with_the_keepers_number_is_not_the_keeper(room: Path, record: Path) -> None:
     """Its start time tells."""
     owner = {"keeper": os.getpid(), "start": 1, "record": str(record)}
-    (room / guest_room.OWNER).write_text(json.dumps(owner))
-    guest_room.clear_abandoned()
+    (room / run_dir.OWNER).write_text(json.dumps(owner))
+    run_dir.clear_abandoned()
 
     assert room.exists() is not Path("/proc").exists()
 
 
 def test_a_guest_that_outlived_the_keeper_keeps_its_folder(room: Path, record: Path) -> None:
     """Recorder and keeper were killed, but the training goes on and writes."""
-    guest_room.note_owner(room, ended(), record)
+    run_dir.note_owner(room, ended(), record)
     (room / f"{os.getpid()}.ring").write_bytes(b"x")
-    guest_room.clear_abandoned()
+    run_dir.clear_abandoned()
 
     assert (room / f"{os.getpid()}.ring").exists()
 
@@ -102,27 +102,27 @@ def test_a_guest_that_outlived_the_keeper_keeps_its_folder(room: Path, record: P
 @pytest.mark.parametrize("owner", ["", "[]", "7", '{"keeper": "x"}', '{"keeper": 1e99, "start": 1}', "{" * 9000])
 def test_a_folder_whose_owner_is_not_known_is_left_alone(room: Path, owner: str) -> None:
     """It may be one that is being made right now."""
-    (room / guest_room.OWNER).write_text(owner)
-    guest_room.clear_abandoned()
+    (room / run_dir.OWNER).write_text(owner)
+    run_dir.clear_abandoned()
 
     assert room.exists()
 
 
 def test_a_folder_that_never_had_an_owner_is_cleared_after_a_day(room: Path) -> None:
     """Its run was killed while it began; one that is young may still be beginning."""
-    guest_room.clear_abandoned()
+    run_dir.clear_abandoned()
     assert room.exists()
     old = time.time() - 2 * 86400
     os.utime(room, (old, old))
-    guest_room.clear_abandoned()
+    run_dir.clear_abandoned()
 
     assert not room.exists()
 
 
 def test_a_record_that_is_gone_takes_its_guests_along(room: Path, tmp_path: Path) -> None:
     """Nobody can read them any more."""
-    guest_room.note_owner(room, ended(), tmp_path / "removed")
-    guest_room.clear_abandoned()
+    run_dir.note_owner(room, ended(), tmp_path / "removed")
+    run_dir.clear_abandoned()
 
     assert not room.exists()
 
@@ -130,10 +130,10 @@ def test_a_record_that_is_gone_takes_its_guests_along(room: Path, tmp_path: Path
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a folder to another user needs root")
 def test_another_users_folder_is_left_alone(room: Path, record: Path) -> None:
     """Anyone can make a folder of that name in a place that is open to all."""
-    guest_room.note_owner(room, ended(), record)
+    run_dir.note_owner(room, ended(), record)
     (room / "1.jsonl").write_text("not ours\n")
     os.chown(room, 65534, 65534)
-    guest_room.clear_abandoned()
+    run_dir.clear_abandoned()
 
     assert room.exists()
     assert not list((record / "guests").iterdir())
@@ -152,13 +152,13 @@ def test_a_link_among_the_guests_files_is_not_followed(room: Path, record: Path,
 def test_what_does_not_fit_stays_where_it_is(room: Path, record: Path) -> None:
     """A record that can't take the files costs none of them: the next run tries again."""
     pid = ended()
-    guest_room.note_owner(room, pid, record)
+    run_dir.note_owner(room, pid, record)
     (room / f"{pid}.jsonl").write_text("a line\n")
     shutil.rmtree(record / "guests")
-    guest_room.clear_abandoned()
+    run_dir.clear_abandoned()
     assert (room / f"{pid}.jsonl").exists()
     (record / "guests").mkdir()
-    guest_room.clear_abandoned()
+    run_dir.clear_abandoned()
 
     assert (record / "guests" / f"{pid}.jsonl").read_text() == "a line\n"
     assert not room.exists()
@@ -168,28 +168,26 @@ def test_the_commands_environment_is_the_users_own_with_us_in_front() -> None:
     """Nothing else is changed, and without a folder nothing at all."""
     base = {"A": "1", "PYTHONPATH": "/x"}
 
-    found = guest_room.environment(Path("/guests"), "r-0001", base)
+    found = run_dir.environment(Path("/guests"), "r-0001", base)
 
     assert found == {
         "A": "1",
-        "PYTHONPATH": f"{guest_room.INJECT}{os.pathsep}/x",
+        "PYTHONPATH": f"{run_dir.INJECT}{os.pathsep}/x",
         "HOLTER_GUESTS": "/guests",
         "HOLTER_RUN": "r-0001",
     }
-    assert guest_room.environment(None, "r-0001", base) == base
+    assert run_dir.environment(None, "r-0001", base) == base
 
 
 def test_the_state_between_two_attempts_is_not_taken_for_abandoned(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run begins while this one's first keeper is gone and its second is not there yet."""
-    monkeypatch.setattr(guest_room, "_bases", lambda: [str(room.parent)])
-    made = state_room.make()
+    monkeypatch.setattr(run_dir, "_bases", lambda: [str(room.parent)])
+    made = state_dir.make()
     assert made.fast is not None
     (made.fast / "state").write_text("of the first attempt")
-    words = (
-        "from holter.recorder import guest_room as g; import sys; g._bases = lambda: sys.argv[1:]; g.clear_abandoned()"
-    )
+    words = "from holter.recorder import run_dir as g; import sys; g._bases = lambda: sys.argv[1:]; g.clear_abandoned()"
     subprocess.run([sys.executable, "-c", words, str(room.parent)], check=True)
 
     assert (made.fast / "state").exists()
-    assert json.loads((made.fast / guest_room.OWNER).read_text())["keeper"] == os.getpid()  # and not one attempt's
+    assert json.loads((made.fast / run_dir.OWNER).read_text())["keeper"] == os.getpid()  # and not one attempt's
     made.clear()

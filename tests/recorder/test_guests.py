@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holter.beacon.ring import Ring
+from holter.agent.core.ring import Ring
 from holter.record import lines
 from holter.record import ring_format as f
-from holter.recorder.guests import Guests
+from holter.recorder.loop.agents import Guests
 from tests.conftest import Holter
 from tests.record.conftest import small_disk  # noqa: F401 - a fixture
 from tests.record.rings import ring, step_slot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holter.recorder.memory_look import MemoryLook
+from holter.recorder.loop.memory_look import MemoryLook
 
 GB = 1e9
 STACK = 'Current thread 0x00007f (most recent call first):\n  File "/home/u/train.py", line 8 in contrast\n'

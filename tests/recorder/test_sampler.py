@@ -9,7 +9,7 @@ import pytest
 
 from holter.errors import NoData
 from holter.probes.probe import Tree
-from holter.recorder.sampler import CALM, URGENT, Sampler, nearest_limit
+from holter.recorder.loop.sampler import CALM, URGENT, Sampler, nearest_limit
 
 TREE = Tree(1, [1])
 GB = 1 << 30

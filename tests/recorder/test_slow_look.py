@@ -14,9 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from holter.recorder import stacks
-from holter.recorder.answers import Answers
-from holter.recorder.slow_look import MOST, SlowLook
+from holter.recorder.loop.slow_look import MOST, SlowLook
+from holter.recorder.stacks import take
+from holter.recorder.stacks.answers import Answers
 
 MAIN = """Stack (most recent call first):
   File "/home/u/data.py", line 8 in __getitem__
@@ -177,7 +177,7 @@ def asked_child(folder: Path, text: str) -> Iterator[subprocess.Popen[str]]:
 
 SCRIPT = """
 import sys, time
-from holter.beacon import stack_dump, stack_thread
+from holter.agent.core import stack_dump, stack_thread
 stack_dump.arm(sys.argv[1])
 stack_thread.start(sys.argv[1])
 print("ready", flush=True)
@@ -197,11 +197,11 @@ def test_a_real_process_is_asked_in_a_moment_and_goes_on(tmp_path):
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         for _ in range(5):
-            assert stacks.ask(child.pid, path) is not None
+            assert take.ask(child.pid, path) is not None
             child.stdout.readline()
         child.stdout.readline()
 
-        threads = stacks.written(path, 0)
+        threads = take.written(path, 0)
         assert child.poll() is None
         assert len(threads) == 5
         assert threads[0]["frames"][-1]["function"] == "<module>"
@@ -209,7 +209,7 @@ def test_a_real_process_is_asked_in_a_moment_and_goes_on(tmp_path):
 
 BUSY = """
 import sys, threading, time
-from holter.beacon import stack_dump, stack_thread
+from holter.agent.core import stack_dump, stack_thread
 stack_dump.arm(sys.argv[1])
 stack_thread.start(sys.argv[1])
 
@@ -249,9 +249,9 @@ def test_threads_at_work_outlive_two_thousand_questions(tmp_path):
         assert child.stdout is not None
         assert child.stdout.readline() == "ready 3\n"  # ours is not among them
         for _ in range(2000):
-            stacks.ask(child.pid, path)
+            take.ask(child.pid, path)
             time.sleep(0.0005)
-        found, via = stacks.from_guest(child.pid, tmp_path)  # with questions for one thread still open
+        found, via = take.from_guest(child.pid, tmp_path)  # with questions for one thread still open
 
         assert child.poll() is None
         assert via == "guest"
@@ -261,7 +261,7 @@ def test_threads_at_work_outlive_two_thousand_questions(tmp_path):
 
 STUCK = """
 import ctypes, sys, time
-from holter.beacon import stack_dump, stack_thread
+from holter.agent.core import stack_dump, stack_thread
 stack_dump.arm(sys.argv[1])
 stack_thread.start(sys.argv[1])
 print("ready", flush=True)
@@ -277,7 +277,7 @@ def test_a_process_whose_gil_is_stuck_in_compiled_code_is_asked_by_a_signal(tmp_
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         time.sleep(0.3)
-        found, via = stacks.from_guest(child.pid, tmp_path)
+        found, via = take.from_guest(child.pid, tmp_path)
 
         assert via == "faulthandler"
         assert found[-1]["frames"][0]["line"] == 8
@@ -286,7 +286,7 @@ def test_a_process_whose_gil_is_stuck_in_compiled_code_is_asked_by_a_signal(tmp_
 
 FULL = """
 import ctypes, sys, time
-from holter.beacon import stack_dump, stack_thread
+from holter.agent.core import stack_dump, stack_thread
 stack_dump.arm(sys.argv[1])
 stack_thread.start(sys.argv[1])
 print("ready", flush=True)
@@ -300,8 +300,8 @@ LETS_GO = "while True: pass"
 @pytest.mark.parametrize(("block", "signalled"), [(KEEPS_IT, True), (LETS_GO, False)])
 def test_a_question_that_compiled_code_leaves_open_is_put_to_faulthandler(tmp_path, monkeypatch, block, signalled):
     """Where the interpreter goes on, our thread has answered long before."""
-    insisted, really = [], stacks.ask_stuck
-    monkeypatch.setattr(stacks, "ask_stuck", lambda pid, path: insisted.append(pid) or really(pid, path))
+    insisted, really = [], take.ask_stuck
+    monkeypatch.setattr(take, "ask_stuck", lambda pid, path: insisted.append(pid) or really(pid, path))
     with asked_child(tmp_path, FULL.format(block=block)) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
@@ -322,7 +322,7 @@ def test_a_question_that_compiled_code_leaves_open_is_put_to_faulthandler(tmp_pa
 
 FORKED = """
 import os, sys, time
-from holter.beacon import stack_dump, stack_thread
+from holter.agent.core import stack_dump, stack_thread
 stack_dump.arm(sys.argv[1])
 stack_thread.start(sys.argv[1])
 child = os.fork()
@@ -344,7 +344,7 @@ def test_a_forked_child_answers_for_itself(tmp_path):
         pids = [int(parent.stdout.readline()) for _ in range(2)]
         try:
             for pid in pids:
-                found, via = stacks.from_guest(pid, tmp_path)
+                found, via = take.from_guest(pid, tmp_path)
                 assert via == "guest"
                 assert found[-1]["frames"][0]["line"] >= 11  # or it has just written, or goes round
         finally:
@@ -354,7 +354,7 @@ def test_a_forked_child_answers_for_itself(tmp_path):
 
 CLOSED = """
 import os, sys, time
-from holter.beacon import stack_dump, stack_thread
+from holter.agent.core import stack_dump, stack_thread
 stack_dump.arm(sys.argv[1])
 stack_thread.start(sys.argv[1])
 time.sleep(0.2)
@@ -375,7 +375,7 @@ def test_a_script_that_closed_our_descriptors_and_uses_their_numbers_is_left_alo
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         for _ in range(3):
-            stacks.ask(child.pid, tmp_path / f"{child.pid}.stacks")
+            take.ask(child.pid, tmp_path / f"{child.pid}.stacks")
             time.sleep(0.05)
         out, _ = child.communicate("\n", timeout=20)
 

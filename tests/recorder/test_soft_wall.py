@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holter.recorder.soft_wall_linux import Walled
+from holter.recorder.launch.soft_limit_linux import Walled
 
 MB = 1 << 20
 END = 1000 * MB  # of all that the run may use

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holter.recorder.stalls import stands_at_a_lock
+from holter.recorder.hang.stalls import stands_at_a_lock
 
 
 def frame(file: str, code: str = "") -> dict[str, Any]:

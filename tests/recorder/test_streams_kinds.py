@@ -7,7 +7,7 @@ import pty
 import socket
 from pathlib import Path
 
-from holter.recorder.streams import kind_of
+from holter.recorder.launch.streams import kind_of
 
 
 def test_each_kind_of_stream_is_known(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holter.recorder.stalls import waits_for_a_person
+from holter.recorder.hang.stalls import waits_for_a_person
 
 
 def _threads(file: str) -> list[dict[str, object]]:

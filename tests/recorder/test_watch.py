@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holter.recorder.watch import Activity, Suspicion, Watch, long_by_name
+from holter.recorder.hang.detector import Activity, Suspicion, Watch, long_by_name
 
 
 class Run:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holter.diagnosis.doctor import verdict
+from holter.diagnosis.core.doctor import verdict
 from holter.record.reader import open_record
 from tests.conftest import HOLTER
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holter.recorder import desktop_macos
+from holter.recorder.launch import desktop_macos
 from tests.conftest import Holter
 
 SICK = "raise ValueError('odd, with token=sk-abcdefghijklmnopqrstuvwxyz123456')"

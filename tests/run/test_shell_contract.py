@@ -247,7 +247,7 @@ def test_the_keepers_death_at_its_worst_moments(holter: Holter, moment: str) -> 
         f"""
         import os, signal
         from holter.commands import main
-        from holter.recorder.keeper import Keeper
+        from holter.recorder.launch.keeper import Keeper
 
         tell, recorder = Keeper.tell, os.getpid()
 
@@ -316,7 +316,7 @@ def test_a_restarted_command_is_not_spared_when_memory_runs_out(
     """
     driver = holter.script(
         """
-        import holter.recorder.recorder as recorder
+        import holter.recorder.loop.recorder as recorder
         from holter.commands import main
 
         def spare(*pids):

@@ -12,11 +12,11 @@ import pytest
 from tests.views.conftest import keep
 from tests.views.records import ALL, leaking_run
 
-from holter.diagnosis.ending import ending_of
-from holter.diagnosis.examined import examined
+from holter.diagnosis.core.examined import examined
+from holter.diagnosis.ending.ending import ending_of
+from holter.figures.document import charts_of
+from holter.figures.gauges import gauges_of, meanings
 from holter.record.reader import open_record
-from holter.series.document import charts_of
-from holter.series.gauges import gauges_of, meanings
 from holter.views.web.metrics import metrics_text
 
 LABELS = r'\{(?:[a-z]+="(?:[^"\\\n]|\\[\\"n])*",?)*\}'

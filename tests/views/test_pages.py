@@ -11,9 +11,9 @@ from build import exception, ordinary_run
 from tests.views.conftest import keep
 from tests.views.records import hanging_run, healthy_run, leaking_run
 
-from holter.diagnosis.doctor import verdict
+from holter.diagnosis.core.doctor import verdict
+from holter.figures.document import document_of
 from holter.record.reader import open_record
-from holter.series.document import document_of
 from holter.units import count, duration, size
 from holter.views.web import page
 from holter.views.web.page import has_charts, report_page

@@ -13,8 +13,8 @@ from tests.conftest import HOLTER
 from tests.views.conftest import keep
 from tests.views.records import hanging_run, leaking_run
 
-from holter.diagnosis.doctor import verdict
-from holter.series.document import document_of
+from holter.diagnosis.core.doctor import verdict
+from holter.figures.document import document_of
 from holter.views.markdown import markdown_of
 from holter.views.web.page import report_page
 

@@ -6,7 +6,7 @@ import io
 
 from build import exception, ordinary_run
 
-from holter.diagnosis.doctor import verdict
+from holter.diagnosis.core.doctor import verdict
 from holter.views.runs import RunRow, row_of, write_runs
 
 

@@ -15,12 +15,12 @@ from tests.views.collecting import Collector, event_file
 from tests.views.conftest import keep
 from tests.views.records import ALL
 
-from holter.diagnosis.doctor import verdict
-from holter.diagnosis.exhibits import exhibits
+from holter.diagnosis.core.doctor import verdict
+from holter.diagnosis.core.figures import exhibits
+from holter.figures.document import document_of, mask
+from holter.figures.gauges import gauges_of
 from holter.own_process import own_process
 from holter.record.reader import open_record
-from holter.series.document import document_of, mask
-from holter.series.gauges import gauges_of
 from holter.views.markdown import markdown_of
 from holter.views.text import write_verdict
 from holter.views.web.page import report_page

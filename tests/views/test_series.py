@@ -11,11 +11,11 @@ from build import GB, MB, TRAINER, WORKER, exception, ordinary_run, without_memo
 from test_rules import odd_record
 from tests.views.records import hanging_run, leaking_run
 
-from holter.diagnosis.doctor import verdict
-from holter.series.document import charts_of, document_of
-from holter.series.papers import output_lines
-from holter.series.shape import Channel, Chart
-from holter.series.thinning import thin
+from holter.diagnosis.core.doctor import verdict
+from holter.figures.attachments import output_lines
+from holter.figures.document import charts_of, document_of
+from holter.figures.shape import Channel, Chart
+from holter.figures.thinning import thin
 
 
 def document(record):

@@ -9,8 +9,8 @@ import pytest
 from build import GB, MB, TRAINER, exception, memory, ordinary_run, without_memory
 from test_rules import odd_record
 
-from holter.diagnosis.doctor import verdict
-from holter.diagnosis.exhibits import exhibits
+from holter.diagnosis.core.doctor import verdict
+from holter.diagnosis.core.figures import exhibits
 from holter.views.text import write_verdict
 
 
@@ -223,8 +223,8 @@ def test_what_was_foretold_is_shown_with_its_time():
 
 def test_a_rule_that_failed_is_told(monkeypatch):
     """A rule of ours that could not be asked is named: its silence is no word on the run."""
-    from holter.diagnosis import doctor
-    from holter.diagnosis.rule import Rule
+    from holter.diagnosis.core import doctor
+    from holter.diagnosis.core.rule import Rule
 
     monkeypatch.setattr(doctor, "find_rules", lambda: (Rule("nan.math", "", lambda _r, _e: 1 / 0),))
 

@@ -26,7 +26,7 @@ class Screen:
 
     def __init__(self, home, monkeypatch, first=None, size=(120, 40)):
         monkeypatch.setenv("HOLTER_HOME", str(home))
-        self.reading = Reading(own_process("holter.series.desk"))
+        self.reading = Reading(own_process("holter.figures.record_worker"))
         self.watcher = Watcher(Runs(), self.reading)
         self.watcher.start()
         folder = Runs().folder

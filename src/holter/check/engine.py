@@ -17,7 +17,7 @@ from holter.check.problem import Change, Checked, Edit, Hit, Problem, Unread
 from holter.check.rule import Rule, find_rules
 from holter.check.settings import Settings
 from holter.check.source import CanNotRead, Source, read
-from holter.syntax import parse
+from holter.source.syntax import parse
 
 # Below this many files a second process takes longer to start than it saves.
 _PAYS = 64

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from holter.commands._tell import tell_on_stderr
-from holter.diagnosis.examined import Examined, examined
+from holter.diagnosis.core.examined import Examined, examined
 from holter.errors import NotInstalled
+from holter.figures.document import mask
+from holter.figures.gauges import gauges_in, meanings
+from holter.figures.now import alarm_of
 from holter.record.reader import open_record
 from holter.record.recent import recent
-from holter.recorder.here import here
-from holter.series.document import mask
-from holter.series.gauges import gauges_in, meanings
-from holter.series.now import alarm_of
+from holter.recorder.platform import here
 from holter.views.export import Exporter, Moment, News, Run, tool
 
 _SOON = 1.0  # seconds between two looks until there is a number
@@ -100,7 +100,7 @@ def moment_of(table: Examined) -> Moment:
 
 def news_of(folder: Path) -> Iterator[News]:
     """How a run ended and why, in the verdict's own words."""
-    from holter.diagnosis.doctor import verdict
+    from holter.diagnosis.core.doctor import verdict
 
     record = open_record(folder)
     found = verdict(record)

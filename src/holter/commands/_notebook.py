@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from holter.errors import DamagedRecord
+from holter.figures.rows import quick_row
 from holter.own_process import own_process
 from holter.record import place
 from holter.record.reader import read_meta
-from holter.series.rows import quick_row
 from holter.views.plain import clean, sparkline
 
 _EACH = 1.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holter.errors import UsageError
-from holter.recorder.notice import Notices
+from holter.recorder.launch.notice import Notices
 
 
 class Notify:
@@ -33,7 +33,7 @@ class Notify:
 
     def ended(self, folder: Path) -> None:
         """The verdict, unless the run is healthy; then wait a moment for what is on its way."""
-        from holter.diagnosis.doctor import verdict
+        from holter.diagnosis.core.doctor import verdict
         from holter.record.reader import open_record
 
         found = verdict(open_record(folder))
@@ -49,7 +49,7 @@ class Notify:
             self._tell(f"a notice could not be sent: {self._notices.failed}")
 
     def _send(self, kind: str, text: str, **more: Any) -> None:
-        from holter.series.document import mask
+        from holter.figures.document import mask
 
         notice = {"schema": 1, "kind": kind, "text": text, "run": self._run, "ending": None, "finding": None, **more}
         self._notices.send(mask(notice))

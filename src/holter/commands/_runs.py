@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from holter.errors import DamagedRecord
+from holter.figures.gauges import gauges_of, meanings
+from holter.figures.rows import quick_row
 from holter.record import place
 from holter.record.recent import written
-from holter.series.gauges import gauges_of, meanings
-from holter.series.rows import quick_row
 
 
 class Runs:

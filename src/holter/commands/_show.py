@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TextIO
 
 from holter.commands._tell import Stderr
-from holter.diagnosis.doctor import verdict
-from holter.diagnosis.exhibits import exhibits
+from holter.diagnosis.core.doctor import verdict
+from holter.diagnosis.core.figures import exhibits
 from holter.record.reader import open_record
 from holter.views.text import write_verdict
 

@@ -18,7 +18,7 @@ def command(pid: int, as_json: bool) -> None:
     """
     from holter.commands._show import show
     from holter.record import place
-    from holter.recorder.attach import attach, check
+    from holter.recorder.loop.attach import attach, check
 
     check(pid)
     folder = place.new_run(place.home())

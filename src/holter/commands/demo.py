@@ -16,7 +16,7 @@ def command() -> None:
     import holter
     from holter.commands._show import show_on_stderr
     from holter.commands._tell import tell_on_stderr
-    from holter.recorder.launch import Launch
+    from holter.recorder.launch.launch import Launch
 
     click.echo("A small training run in pure Python; it will stop making progress, as runs do at 3 a.m.\n", err=True)
     click.echo("$ holter run --on-hang stop -- python train.py", err=True)

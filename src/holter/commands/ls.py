@@ -14,7 +14,7 @@ _SHOWN = 20
 @click.option("--all", "everything", is_flag=True, help=f"All runs, not only the last {_SHOWN}.")
 def command(everything: bool) -> None:
     """List the runs, the newest first."""
-    from holter.diagnosis.doctor import verdict
+    from holter.diagnosis.core.doctor import verdict
     from holter.errors import DamagedRecord
     from holter.record import place
     from holter.record.reader import open_record

@@ -66,12 +66,12 @@ def command(memory: str | None, device: str | None, as_json: bool, applies: bool
 
 def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
     """Start the command with a guest that plans, and bring its plan home."""
-    from holter.recorder import guest_room
+    from holter.recorder.launch import run_dir
 
-    guests = guest_room.make()
+    guests = run_dir.make()
     if guests is None:
         raise NoPlan("there is no room for a guest's files", "Free 8 MB in the temporary folder")
-    environ = guest_room.environment(guests, "", os.environ)
+    environ = run_dir.environment(guests, "", os.environ)
     environ["HOLTER_PLAN"] = json.dumps(order)
     try:
         # The plan alone is on stdout.
@@ -117,7 +117,7 @@ def _apply(told: dict[str, Any], words: tuple[str, ...]) -> int:
     from holter.commands._show import show_on_stderr
     from holter.commands._tell import tell_on_stderr
     from holter.commands.run import Healer
-    from holter.recorder.launch import Launch
+    from holter.recorder.launch.launch import Launch
 
     tell_on_stderr(said)
     launch = Launch(

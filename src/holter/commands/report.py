@@ -24,10 +24,10 @@ def command(run: str | None, output: str | None, form: str | None) -> None:
     The page opens offline in any browser, with the same charts as `holter serve`, and asks nothing of the network. What
     looks like a secret is masked in it; look through it all the same before you send it.
     """
-    from holter.diagnosis.doctor import verdict
-    from holter.diagnosis.examined import examined
+    from holter.diagnosis.core.doctor import verdict
+    from holter.diagnosis.core.examined import examined
+    from holter.figures.document import document_of
     from holter.record.reader import find, open_record
-    from holter.series.document import document_of
     from holter.views.markdown import markdown_of
     from holter.views.plain import clean
     from holter.views.web.page import has_charts, report_page

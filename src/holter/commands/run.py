@@ -14,8 +14,8 @@ from holter.errors import EXIT_DOOMED, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holter.recorder.attempt import Next
-    from holter.recorder.foreseeing import Foresee
+    from holter.recorder.launch.attempt import Next
+    from holter.recorder.loop.forecast_hook import Foresee
     from holter.remedies.restart import Restarts
 
 
@@ -83,7 +83,7 @@ def command(
     and it came no further, 124 when --on-hang stop ended it, 125 when Holter could not start it, 126 when it can't be
     executed, 127 when it is not found.
     """
-    from holter.recorder import streams
+    from holter.recorder.launch import streams
 
     streams.hold_closed()  # before any file of ours is opened
     if heal not in (None, "safe", "all"):
@@ -93,7 +93,7 @@ def command(
         raise UsageError(f"{asked} does nothing without --heal", f"Say: holter run --heal {asked} ... -- COMMAND")
     if not words:
         raise UsageError("there is no command to run", "Say which: holter run -- python train.py")
-    from holter.recorder.launch import Launch
+    from holter.recorder.launch.launch import Launch
 
     def quietly(_what: object) -> None:
         pass
@@ -104,7 +104,7 @@ def command(
         show_on_stderr(folder)
 
     def foresight() -> Foresee:
-        from holter.diagnosis.foresight import Foresight  # while the command starts: it must not delay it
+        from holter.diagnosis.forecast.engine import Foresight  # while the command starts: it must not delay it
 
         return Foresight(_lines_of).observe
 
@@ -149,9 +149,9 @@ class Healer:
         self.restarts: Restarts | None = None
 
     def __call__(self, folder: Path) -> Next:
-        from holter.diagnosis.doctor import verdict
+        from holter.diagnosis.core.doctor import verdict
         from holter.record.reader import open_record
-        from holter.recorder.attempt import Next
+        from holter.recorder.launch.attempt import Next
         from holter.remedies.restart import Restarts, told
 
         self.restarts = self.restarts or Restarts(self.resume_args)

@@ -33,12 +33,12 @@ def command(host: str, port: int | None) -> None:
     """
     from holter.commands._runs import Runs
     from holter.own_process import own_process
-    from holter.views.web.door import Door
+    from holter.views.web.auth import Door
     from holter.views.web.page import has_charts
     from holter.views.web.reading import Reading
     from holter.views.web.server import Server
 
-    reading = Reading(own_process("holter.series.desk"))
+    reading = Reading(own_process("holter.figures.record_worker"))
     server = _listening(lambda at: Server((host, at), Runs(), reading, Door(host, _token())), host, port)
     server.watcher.start()
     try:

@@ -43,7 +43,7 @@ def command(run: str | None) -> None:
     first = find(run) if run is not None else _the_one_that_is_on(runs)
     if first is not None:
         read_meta(first)
-    reading = Reading(own_process("holter.series.desk"))
+    reading = Reading(own_process("holter.figures.record_worker"))
     watcher = Watcher(runs, reading)
 
     def watched(which: str | Path) -> Watched:

@@ -59,8 +59,8 @@ def make_plan(
     base = base_of(torch, recipe) if kind == "cpu" else 0  # here: a forked child counts fewer pages as its own
 
     def make() -> dict[str, Any]:
+        from .memory_budget import room_for
         from .plan_torch import Planner
-        from .room import room_for
         from .small_steps import plan_by_steps
 
         if limit is None:

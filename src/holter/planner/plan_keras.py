@@ -16,7 +16,7 @@ from typing import Any
 
 from .fit import Kind, corrected
 from .largest import largest
-from .room import room_for
+from .memory_budget import room_for
 
 _KERAS = Kind(calibrated=0.06, blind=0.3, most=0.1, grain=8e6)
 _STEPS = 4

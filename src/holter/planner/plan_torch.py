@@ -16,8 +16,8 @@ from .fit import CPU, CUDA, Correction, Interval, Point, corrected
 from .kernels_cuda import Kernels
 from .largest import largest
 from .measured_torch import LONG, SMALL, Measured, device_of, first_error, good, measure
+from .memory_budget import room_for
 from .process_memory import of_files, resident
-from .room import room_for
 from .settings import Setting, buys_most, rank, settings_for
 from .step_torch import Recipe, optimizer_for
 from .timeline import PARTS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..beacon.reflexes._host_room import held, highest, status, trim
+from ..facts.host_memory import held, highest, status, trim
 
 __all__ = ["held", "highest", "of_files", "resident"]
 

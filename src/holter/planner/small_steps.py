@@ -8,7 +8,7 @@ from typing import Any
 from .fit import Interval, Kind, corrected
 from .largest import largest
 from .measured_torch import LONG, SMALL, Measured, device_of, first_error, good, measure
-from .room import room_for
+from .memory_budget import room_for
 from .step_torch import Recipe
 from .unseen_cuda import CONTEXT
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from holter.views.web import metrics, page
-from holter.views.web.door import Door
+from holter.views.web.auth import Door
 from holter.views.web.reading import Reading, Unreadable
 from holter.views.web.watcher import Runs, Watcher
 

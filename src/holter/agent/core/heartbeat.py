@@ -1,0 +1,263 @@
+"""The heartbeat: what adapters see becomes phases and steps in the ring.
+
+This is the hot path. Each call costs a fraction of a microsecond and touches nothing but this object and mapped
+memory: no locks, no I/O, no allocation that lives on. Two things keep it small where steps are short:
+- a slot is written at most every 20 ms and then covers all steps since the last one; the number of steps itself is
+  in the header at every step;
+- of steps shorter than 20 ms one in a window is split into phases, and at most every eighth. Adapters look at `skim`:
+  while it is not zero they count it down and pass through. A loop that makes no steps, such as a validation, runs it
+  out at once.
+"""
+
+from array import array
+from math import inf, nan
+from time import monotonic_ns as clock
+
+from ...record import ring_format as f
+
+_pack = f.BODY.pack
+_WINDOW = 20_000_000  # ns between slots
+_SHORT = 20_000_000  # ns: steps below this are skimmed
+_OF = 8  # at most one short step in this many is split into phases
+_CALLS = 10  # calls of adapters that one skimmed step may take
+_NONE = [0] * len(f.PHASES)
+_PARTS = (2, 3, 4, 5, 6, 7, 8)
+
+
+class Beat:
+    """Accounts the stepping thread's time to phases, and closes the account at each step."""
+
+    __slots__ = (
+        "bad_loss",
+        "batch",
+        "ended",
+        "epoch",
+        "flags",
+        "full",
+        "full_time",
+        "grad_norm",
+        "high",
+        "loss",
+        "loss_high",
+        "loss_low",
+        "low",
+        "lr",
+        "make_ring",
+        "n",
+        "open_",
+        "phase",
+        "put",
+        "seq",
+        "since",
+        "skim",
+        "skim_until",
+        "skipped",
+        "spent",
+        "steps",
+        "sums",
+        "time",
+        "words",
+        "write_at",
+    )
+
+    def __init__(self, make_ring):
+        self.reset(make_ring)
+
+    def reset(self, make_ring):
+        """Begin anew with no ring, as a process that has not trained yet; also after a fork, in the child."""
+        self.make_ring = make_ring
+        self.open_ = False
+        self.put = self._open_and_put
+        self.words = array("Q", [0] * f.WORDS)
+        self.phase = f.START
+        self.since = self.ended = clock()
+        self.spent = list(_NONE)  # of the present step, by phase
+        self.steps = self.epoch = self.seq = 0
+        self.skim = self.skim_until = self.skipped = 0
+        self.write_at = self.batch = 0
+        self.lr = nan
+        self._new_window()
+
+    def _new_window(self):
+        self.n = self.time = self.high = self.full = self.full_time = self.flags = self.bad_loss = 0
+        self.low = 1 << 62
+        self.sums = list(_NONE)  # of the window's full steps, by phase; the last three of all of them
+        self.loss = self.grad_norm = nan
+        self.loss_low, self.loss_high = inf, -inf
+
+    def open(self):
+        """Make the ring: at the first sign that this process trains, so that tools and workers have none."""
+        if self.open_:
+            return
+        self.open_ = True  # once: a folder that can't take the ring is not asked again
+        private = self.words
+        try:
+            ring = self.make_ring()
+        except OSError:
+            self.put = _nowhere
+            return
+        for index, value in enumerate(private):
+            ring.words[index] = value
+        ring.words[f.W_SINCE] = self.since
+        self.words = ring.words
+        self.put = ring.put
+
+    def _open_and_put(self, body):
+        self.open()
+        self.put(body)
+
+    def enter(self, phase):
+        """Go over to another phase; returns the one that was left, for the way back."""
+        now = clock()
+        previous = self.phase
+        self.spent[previous] += now - self.since
+        self.phase = phase
+        self.since = now
+        words = self.words
+        words[1] = phase  # W_PHASE
+        words[2] = now  # W_SINCE
+        return previous
+
+    def alive(self):
+        """A sign of life within a phase that goes on, such as one batch of a validation."""
+        self.words[3] = clock()  # W_ACTIVITY
+
+    def skip(self, n=1):
+        """Count a step of which nothing else is wanted; False where the next one is to be split into phases."""
+        if clock() >= self.skim_until:
+            return False
+        self.skipped += n
+        self.skim = _CALLS
+        self.steps = self.words[4] = self.steps + n  # W_STEP
+        return True
+
+    def note(self, loss):
+        """A loss that is known."""
+        self.flags |= 1  # F_LOSS_KNOWN
+        if loss - loss == 0.0:  # neither infinite nor NaN
+            self.loss = loss
+        else:
+            self.bad(self.steps)
+
+    def bad(self, step):
+        """A loss that is not a number; the first of a window is kept."""
+        self.flags |= 1
+        if not self.bad_loss:
+            self.bad_loss = step
+
+    def step(self, loss, lr, grad_norm, batch, flags, n=1):
+        """Close a step, or `n` that ran as one."""
+        self.steps = steps = self.steps + n
+        self.words[4] = steps  # W_STEP
+        if flags & 1:  # F_LOSS_KNOWN
+            self.note(loss)
+        if self.skim_until:
+            self.skipped += n
+            now = clock()
+            if now < self.skim_until:
+                self.skim = _CALLS
+            else:  # the next one is split into phases: its account begins here
+                self.skim = self.skim_until = 0
+                self.spent[:6] = _NONE[:6]
+                self.phase = 1
+                self.since = now
+            return
+        now = clock()
+        spent = self.spent
+        spent[self.phase] += now - self.since
+        self.phase = 1  # OTHER
+        self.since = now
+        words = self.words
+        words[1] = 1
+        words[2] = now
+        # what passed before the first step, and what lay between two of them, is no part of a step
+        between = spent[6] + spent[7] + spent[8]
+        whole = max(0, now - self.ended - between - spent[0])
+        one = spent[1] + spent[2] + spent[3] + spent[4] + spent[5]
+        self.ended = now
+        self.time += whole
+        self.n += n + self.skipped
+        self.full += n
+        self.full_time += one
+        usual = max(0, whole - one) // self.skipped if self.skipped else one
+        self.low = min(self.low, one, usual)
+        self.high = max(self.high, one, usual)
+        self.skipped = 0
+        sums = self.sums
+        for part in _PARTS:
+            sums[part] += spent[part]
+        spent[:] = _NONE
+        if one < _SHORT:
+            self.skim_until = now + max(_WINDOW, (_OF - 1) * one)
+            self.skim = _CALLS
+        self.flags |= flags
+        if flags & 1 and loss - loss == 0.0:
+            self.loss_low = min(self.loss_low, loss)
+            self.loss_high = max(self.loss_high, loss)
+        if flags & 2:  # F_GRAD_KNOWN
+            self.grad_norm = grad_norm
+        self.lr = lr
+        self.batch = batch
+        if now >= self.write_at:
+            self.write(now)
+
+    def write(self, now):
+        """Write the window's slot and begin a new one."""
+        self.write_at = now + _WINDOW
+        sums = self.sums
+        # fmt: off
+        self.put(_pack(
+            self.seq, now, self.steps, f.STEP, self.flags, self.epoch,
+            self.n, self.batch, self.time, self.low, self.high, self.full, self.full_time,
+            sums[2], sums[3], sums[4], sums[5], sums[6], sums[7], sums[8], self.bad_loss,
+            self.loss, self.loss_low, self.loss_high, self.lr, self.grad_norm,
+        ))
+        # fmt: on
+        self.seq += 1
+        self._new_window()
+
+    def flush(self):
+        """At the end of the process: what the last window holds, and what was spent since."""
+        self.enter(self.phase)
+        for part in _PARTS[4:]:
+            self.sums[part] += self.spent[part]
+        if self.skipped:
+            self.n += self.skipped
+            self.time += max(0, self.since - self.ended - sum(self.spent[6:]))
+            self.skipped = 0
+        if self.n or any(self.sums[6:]):
+            self.low = min(self.low, self.high)
+            self.write(self.since)
+
+    def late(self, step, loss=None, grad_norm=None):
+        """A reading that came back from the device after its step was closed."""
+        flags = (f.F_LOSS_KNOWN if loss is not None else 0) | (f.F_GRAD_KNOWN if grad_norm is not None else 0)
+        value = nan if loss is None else loss
+        bad = step if loss is not None and loss - loss != 0.0 else 0
+        norm = nan if grad_norm is None else grad_norm
+        head = (self.seq, clock(), step, f.LATE, flags, self.epoch, 0, 0)
+        self.put(_pack(*head, *([0] * 12), bad, value, value, value, nan, norm))
+        self.seq += 1
+
+    def device(self, allocated=0, reserved=0, peak=0, driver=0, retries=0, ooms=0, index=0):
+        """The framework's own memory figures."""
+        head = (self.seq, clock(), self.steps, f.DEVICE, 0, self.epoch, index, 0)
+        figures = (allocated, reserved, peak, driver, retries, ooms)
+        self.put(_pack(*head, *figures, *([0] * 7), nan, nan, nan, nan, nan))
+        self.seq += 1
+
+    def new_epoch(self, epoch):
+        self.epoch = epoch
+        self.words[f.W_EPOCH] = epoch
+
+    def plan(self, steps=0, per_epoch=0, epochs=0):
+        if steps:
+            self.words[f.W_PLANNED] = int(steps)
+        if per_epoch:
+            self.words[f.W_PER_EPOCH] = int(per_epoch)
+        if epochs:
+            self.words[f.W_EPOCHS] = int(epochs)
+
+
+def _nowhere(_body):
+    pass

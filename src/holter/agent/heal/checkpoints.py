@@ -1,0 +1,68 @@
+"""Checkpoints that a Trainer has written in this run, by the training they belong to: noted when they are complete."""
+
+import json
+import os
+from time import monotonic
+
+from .state_owner import Trainings
+
+_SAY_EVERY = 60.0
+
+
+class Checkpoints:
+    """The notes on one framework's checkpoints, which outlast the process."""
+
+    def __init__(self, guest, source):
+        self.guest, self.source = guest, source
+        folder = os.environ.get("HOLTER_STATE_DISK")
+        self.path = os.path.join(folder, source + ".checkpoints") if folder else None
+        self.again = int(os.environ.get("HOLTER_ATTEMPT") or 1) > 1
+        self.trainings = Trainings(guest, source)
+        self.training = None  # the present one
+        self.told = None
+
+    def note(self, path, step, epoch):
+        """A checkpoint is written; `step` and `epoch` are the framework's own."""
+        if self.path is None or self.training is None:
+            return
+        known = {"path": os.path.abspath(str(path)), "step": int(step), "epoch": int(epoch)}
+        line = {"training": self.training.number, **known}
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+        self.say_state(step, epoch)
+
+    def done(self, training):
+        """A training is done; it is not gone on from again."""
+        try:
+            if training is not None:
+                self.trainings.over(training)
+        except Exception as error:
+            self.guest.guard.caught("done", error)
+
+    def say_state(self, step, epoch):
+        """Tell that there is a state to go on from: the first time, and now and then."""
+        now = monotonic()
+        if self.told is None or now >= self.told + _SAY_EVERY:
+            self.told = now
+            self.guest.say("state", source=self.source, step=int(step), epoch=int(epoch))
+
+    def last(self, whole=os.path.exists):
+        """The newest of the present training's checkpoints that is still there and whole, or None."""
+        if self.path is None or not self.training.again or not os.path.exists(self.path):
+            return None
+        with open(self.path) as file:
+            lines = [json.loads(line) for line in file if line.endswith("\n")]
+        found = [line for line in lines if line["training"] == self.training.number and whole(line["path"])]
+        return found[-1] if found else None
+
+    def say_goes_on(self, found, because):
+        """Tell that a checkpoint of this run is gone on from."""
+        text = "goes on after step %d, from %s" % (found["step"], os.path.basename(found["path"]))
+        self.say_resumed(found["step"], found["step"], text, because)
+
+    def say_resumed(self, step, passed, text, because):
+        """Tell from where this process goes on, and how many steps it passes over by that."""
+        self.guest.say(
+            "intervention", act="resume", keeps="equivalent", step=self.guest.beat.steps + 1, because=because,
+            source=self.source, from_step=int(step), passed=int(passed), text=text,
+        )  # fmt: skip

@@ -1,0 +1,66 @@
+"""How much of the host's memory a copy of ours may take: a tenth of what is free, and nothing near the limit."""
+
+import os
+import weakref
+
+from ...facts import host_memory
+from ..torch.heal.memory_budget import UNLIMITED, HostRoom
+
+SHARE = 10
+_NEAR = 0.3  # of the memory that this process has or may still have: below this it belongs to the training alone
+
+copies = weakref.WeakSet()  # of ours, each with a `release`
+
+
+def allowance():
+    """Bytes that may be taken for copies; 0 near the limit, and where it can't be told."""
+    if near(held(), left()):
+        return 0
+    known = host_memory.left()
+    free = min(_half_of_all() if known is None else known, before_the_wall())
+    return 0 if free >= UNLIMITED else max(0, free) // SHARE
+
+
+def _half_of_all():
+    """Where only the whole is known: count half of it as taken."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (OSError, ValueError):
+        return UNLIMITED
+
+
+def before_the_wall():
+    """Bytes that are left before the soft wall; beyond all measure where there is none."""
+    room = HostRoom()
+    try:
+        return room.left()
+    finally:
+        if room.file is not None:
+            os.close(room.file)
+
+
+def near(mine, room):
+    """Whether memory is running out: so much is held, and so much left."""
+    return mine is not None and room is not None and room <= _NEAR * (mine + room)
+
+
+def release():
+    """Let go of all copies of ours."""
+    for copy in list(copies):
+        copy.release()
+
+
+def left():
+    """Bytes that this process may still take, before its limits and before the wall; None where nothing is known."""
+    found = [room for room in (host_memory.left(), before_the_wall()) if room is not None]
+    return min(found) if found else None
+
+
+def held():
+    """What this process holds that is its own."""
+    try:
+        with open("/proc/self/statm") as file:
+            _, resident, shared, *_ = file.read().split()
+        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None

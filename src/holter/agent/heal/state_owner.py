@@ -1,0 +1,212 @@
+"""Whose state it is: a training is known again by its place in the script and by all of it that can be seen.
+
+Never by a count: a script that was started again may skip what it has done, and its first training is then another
+one. The rule, in `Trainings.begin`:
+
+- The key holds the command line, the user's lines that led to the call, the model's kind and structure, the optimizer
+  and all numbers that were given. Where it differs, nothing is gone on from; so no state of another shape is loaded.
+- Where the data can be seen as well, and so can the weights at the start and the random generators, a training with
+  all of these equal is the same to the bit, done or not: what was computed is what would be computed.
+- Otherwise it is the same one only if the attempts before have begun a single training of this key, which was not done,
+  and this process comes to it for the first time. Seeds need not be fixed for that.
+- In every other case it is begun plainly, which is always right, and said in one line.
+"""
+
+import hashlib
+import json
+import os
+import sys
+
+from ..core.user_frame import is_user_file
+
+_NUMBERS = (bool, int, float, type(None))
+_ITEMS, _DEEP = 256, 6
+_ROWS, _BYTES = 64, 1 << 12  # of an array, that are looked at
+_NAMES = ("name", "registered_name")  # Keras numbers them through the process
+
+
+def place(frame):
+    """The user's lines that led here, the nearest first; empty where none did."""
+    found = []
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            found.append((os.path.abspath(frame.f_code.co_filename), frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
+def digest(*parts):
+    """One word for all of these."""
+    return hashlib.blake2b(repr(parts).encode("utf-8", "replace"), digest_size=12).hexdigest()
+
+
+def plain(value, words=True, deep=0):
+    """A value as its numbers, kinds and shapes, and its words where they mean something; never an address or a name
+    that is counted through the process."""
+    kind = type(value).__name__
+    if isinstance(value, _NUMBERS) or (words and isinstance(value, (str, bytes, range))):
+        return repr(value)
+    if deep > _DEEP:
+        return kind
+    if isinstance(value, dict):
+        pairs = [(str(name), plain(one, words, deep + 1)) for name, one in list(value.items())[:_ITEMS]]
+        return kind, sorted(pair for pair in pairs if pair[0] not in _NAMES)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return kind, [plain(one, words, deep + 1) for one in list(value)[:_ITEMS]]
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return kind, str(tuple(value.shape)), str(value.dtype)
+    if hasattr(value, "__code__"):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
+        return kind, value.__code__.co_filename, value.__code__.co_firstlineno, plain(cells, words, deep + 1)
+    return kind, numbers_of(value)
+
+
+def numbers_of(thing):
+    """The numbers among a thing's own attributes: a rate, a patience, a width."""
+    own = getattr(thing, "__dict__", None) or {}
+    return sorted((name, repr(value)) for name, value in own.items() if isinstance(value, _NUMBERS))
+
+
+def structure(module):
+    """A PyTorch module as its kinds of layers, their numbers, and the names, shapes and kinds of its weights."""
+    layers = [(type(part).__name__, numbers_of(part)) for part in module.modules()]
+    weights = [
+        (name, plain(value) if hasattr(value, "shape") else type(value).__name__)
+        for name, value in module.state_dict().items()
+    ]
+    return layers, weights
+
+
+def _is_empty(cell):
+    try:
+        cell.cell_contents  # noqa: B018 - raises where there is none
+    except ValueError:
+        return True
+    return False
+
+
+def sample(value, numpy):
+    """Some of an array's content; None where it can't be seen without running what the user wrote."""
+    if isinstance(value, (list, tuple)):
+        found = [sample(one, numpy) for one in value[:_ROWS]]
+        return None if None in found or not found or len(value) > _ROWS else found
+    if isinstance(value, dict):
+        found = [(str(name), sample(one, numpy)) for name, one in value.items()]
+        return None if any(one is None for _name, one in found) or not found else found
+    if value is None:
+        return "none"
+    if type(value).__module__.partition(".")[0] not in ("numpy", "tensorflow", "torch", "pandas"):
+        return None
+    shape = getattr(value, "shape", None)
+    if shape is None or not hasattr(value, "__getitem__") or not (hasattr(value, "dtype") or hasattr(value, "iloc")):
+        return None
+    rows = getattr(value, "iloc", value)
+    count = int(shape[0]) if len(shape) else 0
+    every = range(0, count, max(1, count // _ROWS)) if count else ()
+    seen = [_content(rows[n], numpy)[:_BYTES] for n in every] if count else [_content(value, numpy)]
+    last = _content(rows[count - 1], numpy)[-_BYTES:] if count else b""
+    return digest(tuple(map(int, shape)), str(getattr(value, "dtype", "")), seen, last)
+
+
+def _content(row, numpy):
+    array = numpy.asarray(row)
+    return repr(array.tolist()).encode() if array.dtype.kind == "O" else array.tobytes()
+
+
+def random_now():
+    """The generators that Python, NumPy and Keras draw seeds from; to read them changes nothing."""
+    import random
+
+    numpy = sys.modules.get("numpy")
+    drawn = numpy.random.get_state() if numpy is not None else ()
+    return digest(random.getstate(), [one.tobytes() if hasattr(one, "tobytes") else one for one in drawn])
+
+
+class Training:
+    """One training of this run: its number names its state, and outlasts the process."""
+
+    def __init__(self, number, at, again=False):
+        self.number, self.at, self.again = number, at, again  # again: an attempt before has begun it
+
+
+class Trainings:
+    """What this run has begun to train, over all of its attempts, in a file that outlasts the process."""
+
+    def __init__(self, guest, source):
+        self.guest, self.source = guest, source
+        self.attempt = int(os.environ.get("HOLTER_ATTEMPT") or 1)
+        self.folder = os.environ.get("HOLTER_STATE_DISK", "")
+        self.path = os.path.join(self.folder, source + ".trainings") if self.folder else None
+        self.seen = []  # keys and proofs of this process
+        self.told = set()
+
+    def begin(self, key, proof, at):
+        """A training begins: which one it is. `proof` is None where its data or weights can't be seen."""
+        key = digest(key, sys.argv, os.getcwd())
+        before = self._before(key)
+        mine = [one for one in self.seen if one[0] == key]
+        self.seen.append((key, proof))
+        same = [one for one in before if one["proof"] == proof] if proof is not None else []
+        nth = sum(one[1] == proof for one in mine)
+        found = None
+        if nth < len(same):
+            found = same[nth]
+        elif len(before) == 1 and not mine and not before[0]["over"]:
+            found = before[0]
+        if found is not None and self._is_claimed(found["number"]):
+            found = None
+        if found is None:
+            if before:
+                self._decline(before, at)
+            found = {"number": "%d-%d-%d" % (self.attempt, os.getpid(), len(self.seen))}
+        again = found in before
+        self._write({"number": found["number"], "key": key, "proof": proof, "attempt": self.attempt})
+        return Training(found["number"], at, again)
+
+    def over(self, training):
+        """It is done."""
+        self._write({"number": training.number, "over": True, "attempt": self.attempt})
+
+    def _before(self, key):
+        """Trainings of earlier attempts with this key, in the order in which they were begun."""
+        known = {}
+        for line in self._lines():
+            if line["attempt"] >= self.attempt:
+                continue
+            if line.get("over"):
+                if line["number"] in known:
+                    known[line["number"]]["over"] = True
+            else:
+                known.setdefault(line["number"], {**line, "over": False})
+        return [one for one in known.values() if one["key"] == key]
+
+    def _lines(self):
+        if self.path is None or not os.path.exists(self.path):
+            return []
+        with open(self.path) as file:
+            return [json.loads(line) for line in file if line.endswith("\n")]
+
+    def _write(self, line):
+        if self.path is not None:
+            with open(self.path, "a") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def _is_claimed(self, number):
+        """Another process of this attempt goes on with it."""
+        try:
+            path = os.path.join(self.folder, "%s.%s.%d.taken" % (self.source, number, self.attempt))
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return True
+        return False
+
+    def _decline(self, before, at):
+        where = "%s:%d" % (os.path.basename(at[0][0]), at[0][1]) if at else "this place"
+        if where in self.told:
+            return
+        self.told.add(where)
+        because = "an attempt before has done a training at %s; whether this is the same one" % where
+        if len(before) > 1:
+            because = "%d trainings were begun at %s before; which of them this is" % (len(before), where)
+        because += " can't be proven, so it begins as the script has it"
+        self.guest.say("declined", act="resume", step=self.guest.beat.steps + 1, because=because)

@@ -1,0 +1,131 @@
+"""Where a loop's states are kept: written by a thread, whole or not at all, the last two of them.
+
+Small states lie in shared memory, larger ones on disk; a copy goes to the disk now and then in any case. What a
+process has written is still there after a SIGKILL, in either place.
+"""
+
+import os
+import threading
+from time import monotonic
+
+from ...facts import host_memory
+from . import copy_budget as free
+from . import state_file
+
+_KEPT = 2
+_OF_MEMORY = 0.05  # of the memory there is, for all that lies in shared memory
+_DISK_EVERY = 60.0
+_END = ".state"
+
+
+class Store:
+    """The states of one loop, by rising numbers."""
+
+    def __init__(self, guest, name):
+        self.guest, self.name = guest, name
+        self.fast = os.environ.get("HOLTER_STATE")
+        self.disk = os.environ.get("HOLTER_STATE_DISK")
+        self.number = 0
+        self.size = 0
+        self.told = self.next_disk = 0.0
+        self.lock = threading.Lock()
+        self.waiting = None
+        self.busy = False
+
+    def put(self, frame, snapshot):
+        """Have a state written as soon as its copies have arrived."""
+        with self.lock:
+            self.waiting = frame, snapshot
+            if not self.busy:
+                self.busy = True
+                # No daemon: one that is cut off at the end of the interpreter, in the middle of PyTorch, aborts it.
+                threading.Thread(target=self._work, name="holter-state").start()
+
+    def newest(self):
+        """The newest state that can be read as (frame, tensors, where it lay), or None."""
+        found = [(number, os.path.dirname(path) == self.fast, path) for number, path in self._paths()]
+        for number, fast, path in sorted(found, reverse=True):
+            self.number = max(self.number, number)
+            try:
+                return (*state_file.read(path), "in shared memory" if fast else "on disk")
+            except Exception as error:  # one that a crash of the machine has torn: the one before it is whole
+                self.guest.guard.caught("state", error)
+        return None
+
+    def forget(self):
+        """Drop all states of a loop that is done with, also the one that is still to be written."""
+        written = list(self._paths())
+        with self.lock:
+            self.waiting, self.disk, self.fast = None, None, None
+        for _number, path in written:
+            os.unlink(path)
+
+    def _folders(self):
+        return [folder for folder in (self.fast, self.disk) if folder and os.path.isdir(folder)]
+
+    def _paths(self):
+        start = self.name + "."
+        for folder in self._folders():
+            for name in os.listdir(folder):
+                if name.startswith(start) and name.endswith(_END):
+                    yield int(name[len(start) : -len(_END)]), os.path.join(folder, name)
+
+    def _work(self):
+        while True:
+            with self.lock:
+                taken, self.waiting = self.waiting, None
+                if taken is None:
+                    self.busy = False
+                    return
+            try:
+                frame, snapshot = taken
+                snapshot.wait()
+                self._keep(frame, snapshot.tensors)
+            except Exception as error:
+                self.guest.guard.caught("state", error)
+            taken = frame = snapshot = None
+
+    def _keep(self, frame, tensors):
+        self.number += 1
+        self.size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        kept = self._fits() and self._write(self.fast, frame, tensors, False)
+        now = monotonic()
+        if not kept or now >= self.next_disk:
+            self.next_disk = now + _DISK_EVERY
+            kept = self._write(self.disk, frame, tensors, kept) or kept
+        if kept and (not self.told or now >= self.told + _DISK_EVERY):
+            self.told = now
+            self.guest.say("state", source="resumable", step=frame["steps"], epoch=frame["epoch"], bytes=self.size)
+
+    def _fits(self):
+        """Shared memory counts as the run's own: only as much of it is taken as will not be missed."""
+        try:
+            there = os.statvfs(self.fast or "")
+        except OSError:
+            return False
+        room = min(_OF_MEMORY * _memory(), there.f_bavail * there.f_frsize / 2)
+        return (_KEPT + 1) * self.size <= room and self.has_room()
+
+    def has_room(self):
+        """A copy of the state is taken from what the training has left: never more than a tenth of it."""
+        left = free.left()
+        return left is None or self.size <= left // free.SHARE
+
+    def _write(self, folder, frame, tensors, lasting):
+        if not folder:
+            return False
+        try:
+            state_file.write(os.path.join(folder, "%s.%d%s" % (self.name, self.number, _END)), frame, tensors, lasting)
+        except OSError as error:
+            self.guest.guard.caught("state", error)
+            return False
+        mine = sorted(found for found in self._paths() if os.path.dirname(found[1]) == folder)
+        for _number, path in mine[:-_KEPT]:
+            os.unlink(path)
+        return True
+
+
+def _memory():
+    """The memory that this process may take: the machine's, or its control groups'."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([total, *(limit for _folder, limit in host_memory.groups())])

@@ -1,0 +1,224 @@
+"""TensorFlow loops that the user writes: steps from `tf.function`s and eager optimizers, phases from tape and dataset.
+
+What is patched, and why nothing gentler does:
+- `Function.__call__` and `__init__` (a `tf.function`), see `_tf_functions`.
+- `_create_concrete_function`: tracing as a phase, see `_tf_traces`.
+- `GradientTape.__enter__`, `__exit__`, `gradient`: forward and backward of an eager step, and its loss.
+- `OwnedIterator.__next__`: the time an eager loop waits for data.
+- `Checkpoint.write`, `saved_model.save`: checkpoints.
+All of them keep the module of what they wrap, by which AutoGraph knows that there is nothing to convert. Eager
+`optimizer.apply` is the Keras adapter's: the optimizers are Keras's.
+"""
+
+import functools
+import os
+import sys
+from threading import get_ident
+
+from ....record import ring_format as f
+from ...observe import wrap
+from ..retained import objects
+from .feed import Feed
+from .functions import Functions
+from .loop import loop_of
+from .schedule import LoopPlan
+from .traces import Traces
+
+_AGENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+WAITS_FOR = ("tensorflow",)
+
+
+def install(guest, tensorflow):
+    """Patch this TensorFlow; returns the reason when it is too old to be known."""
+    version = tuple(int(part) for part in tensorflow.__version__.split(".")[:2])
+    if version < (2, 16):
+        return "TensorFlow %s is older than 2.16" % tensorflow.__version__
+    adapter = _Adapter(guest, tensorflow)
+    wrap.each_guarded(
+        guest.guard,
+        adapter.hide_own_frames,
+        adapter.patch_devices,
+        adapter.patch_functions,
+        adapter.patch_traces,
+        adapter.patch_tape,
+        adapter.patch_iterator,
+        adapter.patch_feed,
+        adapter.patch_checkpoints,
+        lambda: objects.join(guest, _module),
+    )
+    guest.guard(guest.farewell.watch_exit_calls)()
+    return None
+
+
+def _module(name):
+    """A part of TensorFlow that it has imported itself by now."""
+    return sys.modules["tensorflow.python." + name]
+
+
+class _Adapter:
+    def __init__(self, guest, tensorflow):
+        self.guest = guest
+        self.tf = tensorflow
+        self.loop = loop_of(guest)
+        self.traces = Traces(self.loop)
+        self.plan = LoopPlan(self.loop)
+        self.drew_from = None
+        self.gpus = []
+
+    def hide_own_frames(self):
+        """Leave our lines out of the stacks that TensorFlow keeps for each operation and prints in its errors."""
+        tf_stack = _module("util.tf_stack")
+        ours = frozenset(
+            os.path.join(folder, name) for folder, _, names in os.walk(_AGENT) for name in names if name.endswith(".py")
+        )
+        tf_stack.EMPTY_SET = tf_stack.EMPTY_SET | ours
+        for stack in tf_stack._source_filter_stacks.values():
+            stack[0].update()
+        inner = tf_stack.SentinelFilter.__init__
+
+        @functools.wraps(inner)
+        def __init__(sentinel):  # noqa: N807
+            inner(sentinel)
+            sentinel.update()
+
+        tf_stack.SentinelFilter.__init__ = __init__
+
+    # --- devices ------------------------------------------------------------------------------------------
+
+    def patch_devices(self):
+        self.loop.eager_tensor = _module("framework.ops").EagerTensor
+        self.loop.at_begin.append(self.look_at_devices)
+        self.loop.rarely.append(self.read_memory)
+
+    def look_at_devices(self):
+        """Whether reading a value is free; asked only of a runtime that the script has started itself."""
+        context = _module("eager.context").context_safe()
+        if context is None or not context._initialized:
+            return
+        kinds = [device.device_type for device in context.list_logical_devices()]
+        self.loop.cpu_only = set(kinds) == {"CPU"} and not context.is_async()
+        self.gpus = ["GPU:%d" % index for index in range(min(kinds.count("GPU"), 8))]
+
+    def read_memory(self):
+        if not self.loop.cpu_only and not self.gpus:
+            self.look_at_devices()
+        for index, name in enumerate(self.gpus):
+            info = self.tf.config.experimental.get_memory_info(name)
+            self.loop.beat.device(allocated=info["current"], peak=info["peak"], index=index)
+
+    # --- functions and their traces -----------------------------------------------------------------------
+
+    def patch_functions(self):
+        polymorphic = _module("eager.polymorphic_function.polymorphic_function")
+        Functions(self.guest, self.loop).patch(polymorphic.Function)
+
+    def patch_traces(self):
+        self.traces.patch(_module("eager.polymorphic_function.tracing_compilation"))
+
+    # --- the tape -----------------------------------------------------------------------------------------
+
+    def patch_tape(self):
+        tape_class = _module("eager.backprop").GradientTape
+        loop, beat, enter, guard = self.loop, self.loop.beat, self.loop.beat.enter, self.loop.guard
+        inner_enter, inner_exit, inner = tape_class.__enter__, tape_class.__exit__, tape_class.gradient
+
+        @functools.wraps(inner_enter)
+        def __enter__(tape):  # noqa: N807
+            if beat.skim:
+                beat.skim -= 1
+            elif beat.phase < 3 and not loop.tracing and get_ident() == loop.thread:
+                enter(3)  # FORWARD, from START, OTHER or DATA
+            return inner_enter(tape)
+
+        @functools.wraps(inner_exit)
+        def __exit__(tape, *args):  # noqa: N807
+            if beat.phase == 3 and not loop.busy and not loop.tracing and get_ident() == loop.thread:
+                enter(1)
+            return inner_exit(tape, *args)
+
+        @functools.wraps(inner)
+        def gradient(tape, *args, **kwargs):
+            before = -1
+            ours = False
+            if loop.tracing:
+                loop.graded += 1
+            elif get_ident() == loop.thread:
+                ours = not loop.busy
+                if beat.skim:
+                    beat.skim -= 1
+                else:
+                    before = enter(4)  # BACKWARD
+            try:
+                result = inner(tape, *args, **kwargs)
+            except BaseException as error:
+                wrap.drop_own_frame(error)
+                raise
+            finally:
+                if before >= 0:
+                    enter(before or 1)
+            if ours:
+                try:
+                    loop.saw_loss(args[0] if args else kwargs.get("target"))
+                    if loop.loss_known:
+                        sources = args[1] if len(args) > 1 else kwargs.get("sources")
+                        loop.nan.loss(loop.loss, "tensorflow", sources)
+                        if loop.cpu_only:
+                            loop.nan.gradients(result, sources)
+                    if not loop.optimizers and not loop.depth:
+                        loop.step()  # the script updates its variables by itself
+                except Exception as error:
+                    guard.caught("gradient", error)
+            return result
+
+        tape_class.__enter__, tape_class.__exit__, tape_class.gradient = __enter__, __exit__, gradient
+
+    # --- data and checkpoints -----------------------------------------------------------------------------
+
+    def patch_iterator(self):
+        iterator_class = _module("data.ops.iterator_ops").OwnedIterator
+        inner = iterator_class.__next__
+        loop, beat, enter, guard = self.loop, self.loop.beat, self.loop.beat.enter, self.loop.guard
+
+        adapter, plan = self, self.plan
+
+        @functools.wraps(inner)
+        def __next__(iterator):  # noqa: N807
+            before = -1
+            ours = not loop.busy and not loop.tracing and beat.phase != 6 and get_ident() == loop.thread
+            if ours:  # VALIDATION is over the loop's own data
+                if beat.skim:
+                    beat.skim -= 1
+                else:
+                    before = enter(2)  # DATA
+            try:
+                element = inner(iterator)
+            except BaseException as error:
+                if ours and error.__class__ is StopIteration:
+                    adapter.drew_from = None  # the next pass may get an iterator at the same address
+                    guard(plan.pass_ended)()
+                wrap.drop_own_frame(error)
+                raise
+            finally:
+                if before >= 0:
+                    enter(before)
+            if ours and (before >= 0 or adapter.drew_from != id(iterator)):
+                try:
+                    if adapter.drew_from != id(iterator):
+                        adapter.drew_from = id(iterator)
+                        plan.pass_begins()
+                    loop.saw_batch(element)
+                except Exception as error:
+                    guard.caught("batch", error)
+            return element
+
+        iterator_class.__next__ = __next__
+
+    def patch_feed(self):
+        feed = Feed(self.loop, self.tf)
+        feed.patch()
+        self.loop.feed = feed
+
+    def patch_checkpoints(self):
+        wrap.timed(self.tf.train.Checkpoint, "write", self.loop.beat, f.CHECKPOINT, self.loop.mine)
+        wrap.timed(self.tf.train.Checkpoint, "save", self.loop.beat, f.CHECKPOINT, self.loop.mine)

@@ -1,0 +1,279 @@
+"""`fit`, `evaluate` and `predict` of Keras 3, seen through the list of callbacks that they all report to.
+
+`CallbackList` has had the same methods since Keras 3.0 and calls nothing of the model's, so what is put around it
+stands in no traceback and in no traced graph.
+"""
+
+import functools
+import sys
+from math import isfinite
+from threading import get_ident
+
+from ....record import ring_format as f
+from ...core import frame_locals
+from ...core.user_frame import is_user_file
+from ...observe.who_stopped import by_code, kinds
+from .loop import EVALUATING, loss_name
+
+_FITS = 16
+
+
+class _Fit:
+    """One `fit` under way."""
+
+    def __init__(self, callbacks, driven, steps_before):
+        self.callbacks = callbacks
+        self.driven = driven  # by Keras's own fit; a loop of the user's may use a CallbackList as well
+        self.first_step = steps_before
+        self.first_epoch = None
+        self.epoch = 0
+        self.epochs_done = 0
+        self.epochs = 0
+        self.per_epoch = 0
+        self.planned = 0
+        self.at_once = 1  # steps_per_execution
+        self.model = None  # where --heal may have to act on it
+        self.batch = 0
+        self.steps = steps_before
+        self.loss_name = ""
+
+
+class Fits:
+    """Turns callbacks into steps, epochs, plan and evaluation."""
+
+    def __init__(self, loop):
+        self.loop = loop
+        self.running = {}  # id of a CallbackList -> _Fit
+        self.evaluations = []  # phase and `busy` before each evaluation that is under way
+
+    def patch(self, list_class):
+        self._around(list_class, "on_train_begin", before=self._train_begins, then=self._steps_begin)
+        self._around(list_class, "on_train_end", then=self._train_ended)
+        self._around(list_class, "on_epoch_begin", then=self._epoch_begins)
+        self._around(list_class, "on_epoch_end", before=self._epoch_ends)
+        self._around_batches(list_class)
+        for kind in ("test", "predict"):
+            self._around(list_class, "on_%s_begin" % kind, before=self._evaluation_begins)
+            self._around(list_class, "on_%s_batch_end" % kind, then=self._evaluation_goes_on)
+            self._around(list_class, "on_%s_end" % kind, then=self._evaluation_ended)
+
+    def _around(self, list_class, name, before=None, then=None):
+        inner = getattr(list_class, name)
+        guard = self.loop.guard
+
+        @functools.wraps(inner)
+        def call(callbacks, *args, **kwargs):
+            if before is not None:
+                try:
+                    before(callbacks, *args)
+                except Exception as error:
+                    guard.caught(name, error)
+            result = inner(callbacks, *args, **kwargs)
+            if then is not None:
+                try:
+                    then(callbacks, *args)
+                except Exception as error:
+                    guard.caught(name, error)
+            return result
+
+        setattr(list_class, name, call)
+
+    # --- training -----------------------------------------------------------------------------------------
+
+    def _train_begins(self, callbacks, *_args):
+        loop = self.loop
+        caller = sys._getframe(2)
+        driven = caller.f_code.co_name == "fit" and not is_user_file(caller.f_code.co_filename)
+        if driven:
+            loop.thread = get_ident()
+            loop.busy = 0
+            loop.in_fit = 1
+            self.evaluations = []
+        loop.begin()
+        if len(self.running) >= _FITS:
+            self.running.clear()  # left behind by fits that an exception has ended
+        fit = self.running[id(callbacks)] = _Fit(callbacks, driven, loop.beat.steps)
+        model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
+        fit.at_once = int(getattr(model, "steps_per_execution", 1) or 1)
+        loop.describe(model, fit.at_once)
+        loop.use(getattr(model, "optimizer", None))
+        params = getattr(callbacks, "params", None) or {}
+        fit.epochs, fit.per_epoch = params.get("epochs") or 0, params.get("steps") or 0
+        if driven:
+            held = frame_locals.read(caller, "epochs", "epoch_iterator", "x", "y")
+            iterator, x, y = held.get("epoch_iterator"), held.get("x"), held.get("y")
+            fit.epochs = held.get("epochs") or fit.epochs
+            fit.per_epoch = getattr(iterator, "num_batches", None) or fit.per_epoch
+            self._describe_batch(getattr(iterator, "data_adapter", None), x, y)
+            if loop.feed is not None:
+                loop.feed.fit_begins(iterator, x)
+
+    def _steps_begin(self, callbacks, *_args):
+        """After the script's callbacks have had their say."""
+        fit, loop = self.running.get(id(callbacks)), self.loop
+        if loop.healer is not None and fit is not None and fit.driven:
+            model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
+            if model is not None and model.optimizer is not None:
+                fit.model = model
+                loop.healer.fit_begins(model, callbacks.callbacks, loop.batch, bool(fit.per_epoch))
+
+    def _describe_batch(self, source, *parts):
+        loop = self.loop
+        loop.batch = int(getattr(source, "batch_size", None) or 0)
+        if loop.batch and len(getattr(parts[0], "shape", ())):
+            loop.batch = min(loop.batch, int(parts[0].shape[0]))
+        shapes = [
+            [[loop.batch or None, *part.shape[1:]], str(getattr(part.dtype, "name", part.dtype))]
+            for part in parts
+            if hasattr(part, "shape") and hasattr(part, "dtype")
+        ]
+        if shapes and shapes != loop.shape:
+            loop.shape = shapes
+            loop.say("batch", step=loop.beat.steps + 1, shapes=shapes)
+
+    def _epoch_begins(self, callbacks, epoch=0, *_args):
+        fit, loop = self.running.get(id(callbacks)), self.loop
+        if fit is None or not loop.mine():
+            return
+        beat = loop.beat
+        fit.epoch = int(epoch) + 1
+        if fit.first_epoch is None:
+            fit.first_epoch = int(epoch)
+            self._plan(fit)
+        beat.new_epoch(fit.epoch)
+        loop.say("epoch", epoch=fit.epoch, step=beat.steps)
+        if fit.driven:
+            beat.enter(f.DATA)
+
+    def _plan(self, fit):
+        epochs = fit.epochs - (fit.first_epoch or 0)
+        fit.planned = max(epochs, 0) * fit.per_epoch
+        # The ring counts the steps of the process, of which this fit may not be the first.
+        total = fit.first_step + fit.planned if fit.planned else 0
+        self.loop.beat.plan(steps=total, per_epoch=fit.per_epoch, epochs=fit.epochs)
+        plan = {"steps": total, "epochs": fit.epochs, "steps_per_epoch": fit.per_epoch, "source": "keras"}
+        self.loop.say("plan", **plan)
+
+    def _around_batches(self, list_class):
+        inner_begin, inner_end = list_class.on_train_batch_begin, list_class.on_train_batch_end
+        running, loop, beat, guard = self.running, self.loop, self.loop.beat, self.loop.guard
+        enter = beat.enter
+
+        @functools.wraps(inner_begin)
+        def on_train_batch_begin(callbacks, batch, logs=None):
+            result = inner_begin(callbacks, batch, logs)
+            fit = running.get(id(callbacks))
+            if fit is not None and get_ident() == loop.thread:
+                fit.batch = batch
+                fit.steps = beat.steps
+                if fit.driven:
+                    loop.busy = 1  # TRAINING
+                    loop.inside = 0
+                if beat.skim:
+                    beat.skim -= 1
+                else:
+                    enter(3)  # FORWARD: Keras runs the whole step, often its data too, as one function
+            return result
+
+        @functools.wraps(inner_end)
+        def on_train_batch_end(callbacks, batch, logs=None):
+            fit = running.get(id(callbacks))
+            if fit is None or get_ident() != loop.thread:
+                return inner_end(callbacks, batch, logs)
+            try:
+                if fit.driven:
+                    loop.busy = 0
+                if beat.steps == fit.steps:  # in a loop of the user's, whatever ran the step may have counted it
+                    n = fit.at_once
+                    if n > 1 and fit.per_epoch:
+                        n = max(1, min(n, fit.per_epoch - fit.batch))
+                    if logs:
+                        name = fit.loss_name
+                        if name == "":
+                            name = fit.loss_name = loss_name(logs)
+                        if name is not None:
+                            loop.saw_loss(logs[name])
+                            if loop.loss_known:
+                                loop.nan.mean(fit.batch, loop.loss)
+                                if fit.model is not None:
+                                    logs = loop.healer.step_ended(fit.model, logs, fit.epoch)
+                    loop.step(n)
+            except Exception as error:
+                guard.caught("on_train_batch_end", error)
+            result = inner_end(callbacks, batch, logs)
+            if fit.driven and not beat.skim:
+                enter(2)  # DATA
+            return result
+
+        list_class.on_train_batch_begin = on_train_batch_begin
+        list_class.on_train_batch_end = on_train_batch_end
+
+    def _epoch_ends(self, callbacks, *_args):
+        fit, loop = self.running.get(id(callbacks)), self.loop
+        if fit is None or not loop.mine():
+            return
+        loop.busy = 0
+        loop.beat.enter(f.OTHER)
+        fit.epochs_done += 1
+        if not fit.per_epoch and fit.epochs_done == 1:
+            fit.per_epoch = loop.beat.steps - fit.first_step  # a generator is as long as its first epoch was
+            self._plan(fit)
+
+    def _train_ended(self, callbacks, *_args):
+        fit, loop = self.running.pop(id(callbacks), None), self.loop
+        if fit is None or not loop.mine():
+            return
+        loop.busy = loop.in_fit = 0
+        loop.beat.enter(f.OTHER)
+        if loop.feed is not None and fit.driven:
+            loop.feed.fit_ends()
+        loop.nan.rarely()
+        model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
+        stopped = bool(getattr(model, "stop_training", False))
+        if stopped:
+            loop.say("early-stop", epoch=fit.epoch, **_who(callbacks.callbacks, loop.loss))
+        loop.say(
+            "fit-end",
+            epochs=fit.epochs_done,
+            # A fit that was done before a restart begins no epoch: nothing of it is missing.
+            epochs_planned=max(fit.epochs - fit.first_epoch, 0) if fit.first_epoch is not None else 0,
+            steps=loop.beat.steps - fit.first_step,
+            steps_planned=fit.planned,
+            stopped=stopped,
+            source="keras",
+        )
+
+    # --- evaluation ---------------------------------------------------------------------------------------
+
+    def _evaluation_begins(self, _callbacks, *_args):
+        loop = self.loop
+        if not loop.mine():
+            return
+        if not loop.beat.open_:
+            loop.begin()
+        self.evaluations.append((loop.beat.phase, loop.busy))
+        loop.look.end()  # no step follows that it could end with
+        loop.busy, loop.inside = EVALUATING, 0
+        loop.beat.enter(f.VALIDATION)
+
+    def _evaluation_goes_on(self, _callbacks, *_args):
+        if self.loop.mine():
+            self.loop.inside = 0
+            self.loop.sign()
+
+    def _evaluation_ended(self, _callbacks, *_args):
+        loop = self.loop
+        if loop.mine() and self.evaluations:
+            phase, loop.busy = self.evaluations.pop()
+            loop.beat.enter(phase)
+
+
+def _who(callbacks, loss):
+    """Who set `model.stop_training`, and what it went by where that is known."""
+    for callback in callbacks:
+        kind = kinds(callback)
+        if "EarlyStopping" in kind and (callback.wait >= callback.patience or callback.stopped_epoch):
+            return {"by": type(callback).__name__, "monitor": callback.monitor, "patience": callback.patience}
+        if "TerminateOnNaN" in kind and not isfinite(loss):
+            return {"by": type(callback).__name__}
+    return {"by": by_code(callbacks, "stop_training", ("keras",)) or "the script"}

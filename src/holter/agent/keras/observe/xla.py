@@ -1,0 +1,121 @@
+"""Compilations by XLA: what is under `jit_compile` may be traced once, but is compiled for every new shape it meets.
+
+TensorFlow tells nobody that XLA compiles. But it does so in the call that meets the shape, and that call takes longer
+than one with a shape seen before. A function that calls such a one while it is traced is watched in its place.
+"""
+
+import sys
+import weakref
+from threading import get_ident
+from time import monotonic
+
+from ...core.creation_sites import site_of
+from ...observe.retraces import SHAPE
+from .drawn import Drawn
+from .signature import difference, shapes_named, shapes_of
+
+_SEEN = 4096  # shapes of one function
+_NAMED = 8  # the last ones, with which a new one is compared
+_LEAST = 0.01  # seconds beyond a usual call: no compilation takes less
+_SLOW = 0.05
+_SLOWER = 1.5  # than usual
+
+
+class _Compiled:
+    """One function under XLA: the shapes that it has met, and how long a call takes that meets none."""
+
+    def __init__(self, ref, drawn):
+        self.ref = ref
+        self.drawn = drawn
+        self.last = None
+        self.seen = {}  # hashes of shapes, the oldest first
+        self.named = []
+        self.count = 0
+        self.calls, self.spent = 0, 0.0  # with shapes that were seen before
+
+    @property
+    def usual(self):
+        return self.spent / self.calls if self.calls else 0.0
+
+    def as_usual(self, seconds):
+        self.calls += 1
+        self.spent += seconds
+
+    def is_new(self, shapes):
+        """True the first time; the oldest shapes are forgotten in the end."""
+        key = hash(shapes)
+        if key in self.seen:
+            return False
+        self.seen[key] = None
+        if len(self.seen) > _SEEN:
+            del self.seen[next(iter(self.seen))]
+        return True
+
+
+class XlaCompiles:
+    """Notes a compilation with the ledger of traces, where a call has met a new shape and took long."""
+
+    def __init__(self, traces):
+        self.traces = traces
+        self.loop = traces.loop
+        self.known = {}  # id of a function -> _Compiled
+        self.inner = 0  # calls of functions under XLA within what was traced so far
+        self.traced = 0.0  # seconds spent on tracing so far
+
+    def ran(self, function, args, kwargs, began, traced):
+        """After a call of a function that is under XLA or has such a one inside."""
+        loop = self.loop
+        if loop.tracing:
+            self.inner += 1
+            return
+        if get_ident() != loop.thread:
+            return
+        seconds = monotonic() - began - (self.traced - traced)
+        one = self.known.get(id(function)) or self._meet(function)
+        iterator = next((a for a in args if hasattr(a, "element_spec")), None) if one.drawn else None
+        if iterator is not None:
+            slow = seconds >= _SLOW and seconds >= _SLOWER * one.usual
+            if one.drawn.idle(iterator, slow):
+                if one.calls:
+                    one.as_usual(seconds)
+                return
+            shapes = one.drawn.batch(iterator)
+            if shapes is None:
+                return
+        else:
+            shapes = shapes_of(args, kwargs)
+        if shapes == one.last or not one.is_new(shapes):
+            if self.traced == traced:
+                one.as_usual(seconds)
+        elif seconds - one.usual >= _LEAST:
+            self._note(function, one, iterator, args, kwargs, shapes, seconds - one.usual)
+        one.last = shapes
+
+    def _meet(self, function):
+        number, known = id(function), self.known
+        ref = weakref.ref(function, lambda _ref: known.pop(number, None))
+        drawn = None if getattr(function, "_jit_compile", None) else Drawn(sys.modules["tensorflow"], self.loop.feed)
+        one = known[number] = _Compiled(ref, drawn)
+        return one
+
+    def _note(self, function, one, iterator, args, kwargs, shapes, seconds):
+        eager = sys.modules.get("tensorflow.python.eager.polymorphic_function.eager_function_run")
+        found = self.traces.whose(function.python_function)
+        if found is None or getattr(eager, "RUN_FUNCTIONS_EAGERLY", False):
+            return
+        what, file, line, owner, caller = found
+        entry = self.traces.ledger.entry(what, function._name, file, line, jit=True)
+        if entry is None:
+            return
+        if iterator is not None:
+            size = one.drawn.met_new(shapes)
+            changed = (SHAPE, "", size) if one.count else None
+        else:
+            named = shapes_named(function.python_function, args, kwargs)
+            changed = (difference(named, one.named) or (SHAPE, "", "")) if one.count else None
+            one.named.append(named)
+            del one.named[:-_NAMED]
+        one.count += 1
+        entry.usual, entry.draws = one.usual, iterator is not None
+        maker = self.traces.maker_of(what, owner, function._function_captures)
+        self.traces.ledger.note(entry, seconds, changed, site_of(caller), maker, new_function=one.count == 1)

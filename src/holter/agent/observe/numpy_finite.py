@@ -1,0 +1,98 @@
+"""Whether NumPy arrays, and what gives one without a copy or a wait, are finite: in pieces, for a bounded time."""
+
+import sys
+from math import inf
+
+from .loss_history import short
+
+_PIECE = 1 << 20
+_OUTLIER = 1e4
+_LARGE = 1 << 26
+
+
+def as_array(value):
+    """The NumPy array behind a tensor, a variable or a data frame; None for what is none or lies on a device."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if isinstance(value, numpy.ndarray):
+        return value
+    inner = getattr(value, "_value", None)  # a variable of Keras's
+    value = inner if inner is not None and not callable(inner) else value
+    if hasattr(value, "detach"):
+        value = value.detach()
+        if not value.is_cpu:
+            return None
+    kind = type(value).__name__
+    if kind in ("DataFrame", "Series") and getattr(value, "size", _LARGE) < _LARGE:
+        return value.to_numpy()
+    read = getattr(value, "_numpy", None) or getattr(value, "numpy", None)
+    try:
+        found = read() if read is not None else None
+    except Exception:
+        return None
+    return numpy.asarray(found) if isinstance(found, (numpy.ndarray, numpy.generic)) else None
+
+
+def describe(name, array, clock):
+    """One array as fields of an event; `row` is the first bad sample of all that it holds."""
+    numpy = sys.modules["numpy"]
+    if array.dtype.kind not in "fc" and array.dtype.name != "bfloat16":
+        return None
+    told = {"name": name, "dtype": array.dtype.name, "max": 0.0, "of": len(array) if array.ndim else 1}
+    rows = array.reshape(told["of"], -1) if array.ndim and array.size and array.size <= _LARGE else None
+    if rows is None:
+        return None
+    step = max(1, _PIECE // max(rows.shape[1], 1))
+    worst = usual = None
+    with numpy.errstate(all="ignore"):
+        for begin in range(0, len(rows), step):
+            if clock.over():
+                told["cut"] = True
+                break
+            piece = rows[begin : begin + step]
+            fine = numpy.isfinite(piece)
+            if not fine.all():
+                if "row" not in told:
+                    wrong = numpy.flatnonzero(~fine.all(1))
+                    told.update(row=begin + int(wrong[0]), bad="nan" if numpy.isnan(piece[wrong]).any() else "inf")
+                    columns = numpy.flatnonzero((~fine).all(0))
+                    if array.ndim == 2 and len(piece) > 1 and 0 < len(columns) < piece.shape[1]:
+                        told["feature"] = int(columns[0])
+                told["samples"] = told.get("samples", 0) + int((~fine.all(1)).sum())
+                piece = numpy.where(fine, piece, 0)
+            sizes = numpy.abs(piece).max(1).astype("float64")
+            top = int(sizes.argmax())
+            if sizes[top] > told["max"]:
+                told["max"], worst = float(sizes[top]), begin + top
+            usual = min(inf if usual is None else usual, float(numpy.median(sizes)))
+    if "bad" not in told and usual is not None and told["of"] >= 8 and told["max"] > _OUTLIER * max(usual, 1e-3):
+        told.update(bad="outlier", row=worst, usual=short(usual))
+    told["max"] = short(told["max"])
+    return told
+
+
+def of_named(named, clock):
+    """Weights together: how many are not finite, the first of them, the largest magnitude."""
+    told: dict = {"bad": 0, "of": 0, "max": 0.0, "dtype": ""}
+    for name, value in named:
+        if clock.over():
+            told["cut"] = True
+            break
+        array = as_array(value)
+        if array is None or array.dtype.kind not in "fc" or not array.size:
+            continue
+        numpy = sys.modules["numpy"]  # it is there: it has made the array
+        told["of"] += 1
+        told["dtype"] = told["dtype"] or array.dtype.name
+        with numpy.errstate(all="ignore"):
+            fine = numpy.isfinite(array)
+            if not fine.all():
+                told["bad"] += 1
+                told.setdefault("first", name)
+                told["last"] = name
+                array = array[fine]
+            if array.size:
+                told["max"] = max(told["max"], float(numpy.abs(array).max()))
+    told["max"] = short(told["max"])
+    return told if told["of"] else {}

@@ -1,0 +1,110 @@
+"""Checkpoints as they are written: whether there is room for one more where the last one went.
+
+Looked at again a moment later, when a script that keeps only the last ones has thrown away the oldest; told once, and
+again when there had been room in between. Nothing is said of a disk with room for several.
+"""
+
+import functools
+import os
+from time import monotonic
+
+from .wrap import drop_own_frame
+
+_LATER = 1.5  # seconds
+_LEAST = 1 << 20  # bytes: what is smaller fills no disk
+_ROOMY = 4  # checkpoints that still fit: nothing needs to be looked at
+
+
+class Saves:
+    """The checkpoints of this process."""
+
+    def __init__(self, guest):
+        self.guest = guest
+        self.depth = 0
+        self.count = self.at_step = self.every = 0
+        self.waiting = None  # folder, bytes, when
+        self.told = False
+
+    def around(self, holder, name, path_of, failed=None):
+        """Stand around a function that writes a checkpoint; `path_of` finds the path among its arguments.
+
+        `failed` is told of the guest and the path, or what stands for it, when the function raises.
+        """
+        inner = getattr(holder, name)
+
+        @functools.wraps(inner)
+        def save(*args, **kwargs):
+            outermost, self.depth = self.depth == 0, self.depth + 1
+            path, before = None, 0
+            try:
+                if outermost:
+                    path, before = self._before(path_of, args, kwargs)
+                result = inner(*args, **kwargs)
+            except BaseException as error:
+                drop_own_frame(error)
+                if failed is not None and isinstance(error, Exception):
+                    self.guest.guard(lambda: failed(self.guest, path_of(*args, **kwargs)))()
+                raise
+            finally:
+                self.depth -= 1
+            if path is not None:
+                self.guest.guard(self._wrote)(path, before)
+            return result
+
+        setattr(holder, name, save)
+
+    def _before(self, path_of, args, kwargs):
+        try:
+            target = path_of(*args, **kwargs)
+            target = getattr(target, "name", target)
+            if isinstance(target, (str, bytes, os.PathLike)):
+                path = os.path.abspath(os.fsdecode(target))
+                return path, _size(path)
+        except Exception:  # other arguments than are known: then nothing is known of this one
+            pass
+        return None, 0
+
+    def _wrote(self, path, before):
+        beat = self.guest.beat
+        took = _size(path) - before  # one that is written over makes its own room
+        if took < _LEAST:
+            return
+        self.count += 1
+        self.every, self.at_step = beat.steps - self.at_step, beat.steps
+        folder = os.path.dirname(path)
+        self.waiting = (folder, took, monotonic()) if _free(folder)[0] < _ROOMY * took else None
+        self.told = self.told and self.waiting is not None
+
+    def look(self):
+        """Now and then, between two steps."""
+        if self.waiting is None or monotonic() - self.waiting[2] < _LATER:
+            return
+        folder, took, _ = self.waiting
+        self.waiting = None
+        free, total = _free(folder)
+        if free < took and not self.told:
+            self.told = True
+            self.guest.say(
+                "no-room", path=folder, bytes=took, free=free, total=total, saves=self.count, every=self.every,
+                step=self.at_step,
+            )  # fmt: skip
+
+
+def _size(path):
+    if not os.path.isdir(path):
+        return os.path.getsize(path) if os.path.exists(path) else 0
+    inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return sum(os.path.getsize(one) for one in inside if os.path.exists(one))
+
+
+def _free(folder):
+    room = os.statvfs(folder)
+    return room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
+
+
+def saves_of(guest):
+    """The one of this process, whichever framework comes first."""
+    found = getattr(guest, "saves", None)
+    if found is None:
+        found = guest.saves = Saves(guest)
+    return found

@@ -1,0 +1,66 @@
+"""Lines of the user's on which an operation may stand: calls by its name, and the signs that mean it."""
+
+import ast
+import linecache
+
+from ..core.user_frame import place_of
+
+_SIGNS = {"div": ast.Div, "pow": ast.Pow, "mul": ast.Mult, "matmul": ast.MatMult, "mm": ast.MatMult}
+_ALSO = {
+    "softmax": ("softmax", "Softmax"),
+    "log_softmax": ("log_softmax", "LogSoftmax", "cross_entropy", "CrossEntropyLoss"),
+    "div": ("div", "true_divide", "divide"),
+    "pow": ("pow", "square"),
+    "mse_loss": ("mse_loss", "MSELoss"),
+    "log": ("log", "log2", "log10", "log1p"),
+    "exp": ("exp", "expm1"),
+    "reciprocal": ("reciprocal", "div"),
+    "std": ("std", "var", "var_mean", "std_mean"),
+}
+# `self.log(...)` of a Trainer and `logger.log(...)` only share the name; NumPy and math work on what is not trained.
+_ASIDE = frozenset(("self", "logger", "logging", "np", "numpy", "math", "writer", "wandb", "mlflow", "trainer"))
+_LINES = 12
+
+
+def tree_of(filename):
+    """The parsed file, or None."""
+    lines = linecache.getlines(filename)
+    if not lines or sum(map(len, lines)) > 1_000_000:
+        return None
+    try:
+        return ast.parse("".join(lines))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def of(name, files):
+    """The lines of some files where an operation is written, at most a dozen."""
+    names = _ALSO.get(name, (name,))
+    sign = _SIGNS.get(name)
+    found = {}
+    for file in files:
+        tree = tree_of(file)
+        for function, node in _within(tree) if tree is not None else ():
+            if isinstance(node, ast.Call):
+                called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                owner = getattr(getattr(node.func, "value", None), "id", "")
+                wanted = called in names and owner not in _ASIDE
+            else:
+                wanted = sign is not None and isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, sign)
+                wanted = wanted and not isinstance(getattr(node, "right", None), ast.Constant)
+            if wanted:
+                found.setdefault((file, node.lineno), function)
+            if len(found) >= _LINES:
+                break
+    return [place_of(file, line, function) for (file, line), function in sorted(found.items())]
+
+
+def _within(tree):
+    """Every node with the name of the function around it."""
+    waiting = [("<module>", tree)]
+    while waiting:
+        function, node = waiting.pop()
+        for child in ast.iter_child_nodes(node):
+            named = child.name if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) else function
+            yield named, child
+            waiting.append((named, child))

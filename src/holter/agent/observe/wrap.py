@@ -1,0 +1,90 @@
+"""The ways in which the Keras and TensorFlow adapters put themselves around a framework's own callables."""
+
+import functools
+
+from ..core import frame_locals
+from ..core.creation_sites import site_of
+from ..core.user_frame import is_user_file, user_frame
+
+
+def owner_of(cls, name):
+    """The class along the method resolution order that defines `name` itself."""
+    for base in cls.__mro__:
+        if name in vars(base):
+            return base
+    raise AttributeError("%s has no %s" % (cls.__name__, name))
+
+
+def drop_own_frame(error):
+    """Take the wrapper's own line out of a traceback, so that the user reads the one they always had.
+
+    To be called in the wrapper's `except` block, before a bare `raise`; Python before 3.11 keeps the line.
+    """
+    error.__traceback__ = error.__traceback__.tb_next
+
+
+def maker_of(thing, depth):
+    """The user's line that made `thing`: not a line of its own `__init__`, but the one that called its class."""
+    frame = user_frame(depth + 1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name != "__init__" or not code.co_argcount:
+            break
+        if frame_locals.read(frame, code.co_varnames[0]).get(code.co_varnames[0]) is not thing:
+            break
+        frame = frame.f_back
+        while frame is not None and not is_user_file(frame.f_code.co_filename):
+            frame = frame.f_back
+    return site_of(frame)
+
+
+def timed(holder, name, beat, phase, mine=None):
+    """Account a call to `phase`; where `mine` says that it comes from another thread, it passes by."""
+    inner = getattr(holder, name)
+    enter = beat.enter
+
+    @functools.wraps(inner)
+    def call(*args, **kwargs):
+        before = enter(phase) if mine is None or mine() else -1
+        try:
+            return inner(*args, **kwargs)
+        except BaseException as error:
+            drop_own_frame(error)
+            raise
+        finally:
+            if before >= 0:
+                enter(before)
+
+    setattr(holder, name, call)
+
+
+def after(cls, name, act, guard):
+    """Call `act(self)` when a method of `cls` has returned."""
+    inner = vars(cls)[name]
+
+    @functools.wraps(inner)
+    def call(self, *args, **kwargs):
+        try:
+            result = inner(self, *args, **kwargs)
+        except BaseException as error:
+            drop_own_frame(error)
+            raise
+        try:
+            act(self)
+        except Exception as error:
+            guard.caught("%s.%s" % (cls.__name__, name), error)
+        return result
+
+    setattr(cls, name, call)
+
+
+def each_guarded(guard, *parts):
+    """Run the parts of an installation one by one: what a version does not have costs only that part."""
+    done = 0
+    for part in parts:
+        try:
+            part()
+            done += 1
+        except Exception as error:
+            guard.caught(part.__name__, error)
+    return done

@@ -1,0 +1,218 @@
+"""What grows in this process: a census of the user's variables, taken only when memory has grown since the last one.
+
+A run whose memory stays where it is pays one reading a second and nothing else. The censuses together may cost about
+0.3 % of the time since the first step; the first is allowed 50 ms. Names, lengths and estimates are kept between two
+of them, never the things themselves.
+"""
+
+import gc
+import os
+import sys
+from time import monotonic
+from time import thread_time as clock  # what others take of the core is not our cost
+
+from ..core.guard import of_a_handler
+from ..core.user_frame import is_user_file
+from .own_memory import own_memory, private_memory
+from .walk import Spot, Walk, user_modules
+
+_PAUSE = 0.9
+_FIRST = 0.05
+_SHARE = 0.003
+_LONGEST = 0.05
+_NODES = 30_000
+_GROWN = 6 << 20  # less growth than this is nobody's leak
+_SAID = 60
+_KNOWN = 1000  # names that are remembered from census to census
+_ROWS = 10
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class Holdings:
+    """Compares one census with the first, and says what has grown since."""
+
+    def __init__(self, guest):
+        self.guest = guest
+        self.kinds = []  # those who know the frameworks' own things
+        self.on_device = None  # gives the bytes that a framework has allocated on its devices
+        self.reset()
+
+    def reset(self):
+        """Begin anew, also after a fork in the child."""
+        self.due = 0.0
+        self.base: tuple = ()  # moment, step, memory and device memory when the first step was done
+        self.first = None  # the same of the first census
+        self.highest = [0, 0]  # memory and device memory at the last census
+        self.private = None  # at the first look and at the last: bytes of a forked worker's own
+        self.private_due = 0.0
+        self.spent = 0.0
+        self.cost = 0.0  # of the last census
+        self.looks = 0
+        self.known = {}  # name -> (step, length, bytes, nodes) when it was first seen
+
+    def tick(self, step, dataset=None):
+        """Called between two steps or batches: about once a second it looks whether there is anything to look at."""
+        now = monotonic()
+        if now < self.due:
+            return
+        self.due = now + _PAUSE
+        try:
+            self._look(now, step, dataset)
+        except Exception as error:
+            if of_a_handler(error):
+                raise
+            self.guest.guard.caught("holdings", error)
+
+    def _look(self, now, step, dataset):
+        held = [own_memory(), self.on_device() if self.on_device is not None else 0]
+        if not self.base:
+            self.base = (now, step, *held)
+            self.highest = held
+            self._own(now)
+            return
+        grown = self._grown(held)
+        if dataset is not None and self._copied(now):
+            grown = True
+        if grown and self._affordable(now) and self.looks < _SAID:
+            self.census(now, step, held, dataset)
+
+    def _grown(self, held):
+        part = 0.015 if self.looks < 4 else 0.04
+        pairs = zip(held, self.highest)  # noqa: B905 - Python 3.9 has no `strict`
+        return any(now - then >= max(_GROWN, part * then) for now, then in pairs)
+
+    def _affordable(self, now):
+        """Whether another census as long as the last would still be within the share of the time."""
+        return not self.looks or self.spent + self.cost <= _FIRST + _SHARE * (now - self.base[0])
+
+    def _own(self, now):
+        """A forked worker's private memory, as often as its cost allows."""
+        if self.guest.role != "worker" or now < self.private_due:
+            return
+        begun = clock()
+        private = private_memory()
+        if private is None:
+            self.private_due = float("inf")
+            return
+        self.private_due = now + max(1.0, (clock() - begun) / _SHARE)
+        self.private = [private, private, private] if self.private is None else [*self.private[:2], private]
+
+    def _copied(self, now):
+        """Whether this worker's own pages have become many more since the last census."""
+        self._own(now)
+        if self.private is None:
+            return False
+        _first, last, present = self.private
+        return present - last >= max(_GROWN, 0.05 * last)
+
+    def census(self, now, step, held, dataset=None):
+        """Walk, compare, and say what has grown."""
+        begun = clock()
+        allowed = _FIRST + _SHARE * (now - self.base[0]) - self.spent
+        walk = Walk(self.kinds, _NODES, begun + min(_LONGEST, max(0.01, allowed)))
+        quiet = [kind.quiet() for kind in self.kinds]
+        # Our many small objects would set off collections of the whole heap, which take longer than all of this.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            for one in quiet:
+                one.__enter__()
+            self._roots(walk, dataset)
+            walk.run()
+            rows = self._compare(walk, step, held)
+        finally:
+            walk.queue.clear()
+            if collects:
+                gc.enable()
+            for one in reversed(quiet):
+                one.__exit__(None, None, None)
+            self.looks += 1
+            self.highest = [max(held[0], self.highest[0]), max(held[1], self.highest[1])]
+            self.cost = clock() - begun
+            self.spent += self.cost
+        before = self.first or self.base
+        fields = {
+            "step": step, "step_before": before[1], "rss": held[0], "rss_before": before[2], "census": self.looks,
+            "list": rows, "looked_at": walk.visited, "all": walk.whole, "took": round(self.cost, 5),
+            "role": self.guest.role,
+        }  # fmt: skip
+        if held[1] or before[3]:
+            fields.update(allocated=held[1], allocated_before=before[3])
+        if self.private is not None:
+            fields.update(private=self.private[2], private_before=self.private[0])
+            self.private[1] = self.private[2]
+        if self.first is None:
+            self.first = (now, step, *held)
+        self.guest.say("held", **fields)
+
+    def _roots(self, walk, dataset):
+        if dataset is not None:
+            try:
+                walk.bound = len(dataset) if hasattr(type(dataset), "__getitem__") else 0
+            except Exception:
+                walk.bound = 0
+            walk.push(dataset, Spot("dataset", "dataset", "local", "", ""))
+        frame = sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name != "<module>" and not code.co_filename.startswith(_OURS):
+                walk.frame(frame)
+            frame = frame.f_back
+        for held, file in user_modules():
+            for name, value in list(held.items()):
+                if name.__class__ is str and not name.startswith("__"):
+                    walk.push(value, Spot(name, name, "global", "", file))
+
+    def _compare(self, walk, step, held):
+        """The rows of what has grown most; at the first census, of what holds most."""
+        rows = []
+        for number, note in walk.notes.items():
+            spot, estimate = note.spot, note.estimate
+            size = estimate.host + estimate.device
+            # A container is the same one under whatever name it was reached; an array is made anew as it grows.
+            key = (number, spot.variable) if note.holds else (spot.name, spot.scope, spot.owner, spot.file)
+            before = self.known.get(key)
+            if before is None:
+                if size < 65536 and note.length < 64 and not note.nodes:
+                    continue
+                if len(self.known) < _KNOWN:
+                    # A first census knows no earlier; later ones know that this was not there.
+                    self.known[key] = (step, note.length, size, note.nodes) if self.first is None else (step, 0, 0, 0)
+            row = {
+                "name": spot.name, "variable": spot.variable, "scope": spot.scope, "owner": spot.owner,
+                "file": os.path.abspath(spot.file) if spot.file and is_user_file(spot.file) else "",
+                "type": note.type, "length": note.length, "bytes": estimate.host, "kind": estimate.kind,
+                "element": estimate.element,
+            }  # fmt: skip
+            grown = size
+            if before is not None:
+                row.update(length_before=before[1], bytes_before=before[2])
+                grown = size - before[2]
+            elif self.first is not None:
+                row.update(length_before=0, bytes_before=0)
+            for name, value in (
+                ("line", spot.line), ("device", estimate.device), ("bound", note.bound), ("keys", note.keys),
+                ("nodes", note.nodes or estimate.nodes), ("also", note.also), ("shape", estimate.shape),
+            ):  # fmt: skip
+                if value or (name == "shape" and value is not None):
+                    row[name] = value
+            if note.nodes and before is not None:
+                row["nodes_before"] = before[3]
+            if estimate.graph:
+                row["graph"] = True
+                if estimate.saved is not None:
+                    row["saved"] = estimate.saved
+            rows.append((grown, row, before))
+        return self._largest(rows, held)
+
+    def _largest(self, rows, held):
+        least = max(65536, 0.01 * max(held[0] - self.base[2], held[1] - self.base[3]))
+        rows.sort(key=lambda entry: -entry[0])
+        found = [row for grown, row, _before in rows if grown >= least][:_ROWS]
+        for _grown, row, before in rows:
+            # A graph may hold far more than what of it can be weighed.
+            if row.get("graph") and row not in found and len(found) < _ROWS + 6:
+                length, nodes = (before[1], before[3]) if before is not None else (0, 0)
+                if row["length"] > max(8, length) or row.get("nodes", 0) > max(64, 1.2 * nodes):
+                    found.append(row)
+        return found

@@ -1,0 +1,71 @@
+"""The reflexes of PyTorch that `--heal` arms, in the order in which they must stand around each other.
+
+Each is imported where it is armed: without `--heal` nothing of them is wanted.
+"""
+
+
+class Healing:
+    """What is armed in this process."""
+
+    def __init__(self, adapter):
+        self.adapter, self.guest, self.torch, self.guard = adapter, adapter.guest, adapter.torch, adapter.guard
+        self.loader = self.collect = None
+        self.guard(self._arm_nan)()
+        from ...heal.soft_limit import wall_of
+        from .loss import LossSplit
+        from .split import Split
+
+        wall_of(self.guest)  # whoever is told of it writes there
+        self.guest.say("armed", act="split-batch")
+        self.split = Split(self.guest, self.torch, adapter.is_compiling)
+        self.split.when_near.append(LossSplit(self.split).patch)
+
+    def begin(self):
+        """Before the adapter's own patches."""
+        self.guard(self._arm_workers)()
+        self.guard(self._arm_collect)()
+
+    def end(self):
+        """After them."""
+        self.guard(self._arm_loader)()
+
+    def watch(self, models, optimizer):
+        """An optimizer trains these models."""
+        self.split.watch(models)
+        if self.loader is not None:
+            self.loader.watch(models, optimizer)
+
+    def pass_begins(self, loader, iterator):
+        """A pass over a loader."""
+        if self.loader is not None:
+            self.loader.begins(loader, iterator)
+
+    def rarely(self):
+        """Once a second, between two steps."""
+        if self.collect is not None:
+            self.collect.look()
+
+    def _arm_nan(self):
+        from .nonfinite import NanHeal
+
+        NanHeal(self.guest, self.torch, self.adapter).patch()
+        self.guest.say("armed", act="hold-update")
+
+    def _arm_workers(self):
+        from . import workers
+
+        workers.arm(self.guest, self.torch)
+
+    def _arm_collect(self):
+        from ...heal.collect import collect_of
+
+        self.collect = collect_of(self.guest)
+
+    def _arm_loader(self):
+        """Around what is timed: a part of a batch is no step, and drawing one takes no time."""
+        from .loader import LoaderSplit
+
+        self.loader = self.guest.parts = LoaderSplit(self.guest, self.torch)
+        if self.loader.needed:
+            self.loader.arm()
+        self.split.loader = self.loader

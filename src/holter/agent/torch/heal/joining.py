@@ -1,0 +1,133 @@
+"""How the outputs of parts make up the output of the whole batch: learned on two samples, together and one by one.
+
+The same look tells whether the samples of a batch depend on each other: then the call can't be run in parts.
+"""
+
+from ...heal.leaves import Unsplittable
+
+_IGNORED = -100  # the label that losses leave out, PyTorch's default
+
+
+class Rows:
+    """An output that holds the samples one after the other along an axis, `each` entries for one."""
+
+    def __init__(self, axis, each):
+        self.axis, self.each = axis, each
+
+    def room(self, like, shape, size):
+        """Room for the whole batch's output, by a part's shape."""
+        shape = list(shape)
+        shape[self.axis] = size * self.each
+        return like.new_empty(shape)
+
+    def put(self, whole, part, begin, end, _weight):
+        whole.narrow(self.axis, begin * self.each, (end - begin) * self.each).copy_(part)
+
+    def gradient(self, whole, begin, end, _weight):
+        return whole.narrow(self.axis, begin * self.each, (end - begin) * self.each)
+
+
+class Weighted:
+    """An output without samples, such as a mean loss: a sum over the parts, each with its weight."""
+
+    def __init__(self, rule):
+        self.rule = rule
+
+    def room(self, like, shape, _size):
+        return like.new_zeros(shape)
+
+    def put(self, whole, part, _begin, _end, weight):
+        whole.add_(part * weight if whole.is_floating_point() else part)
+
+    def gradient(self, whole, _begin, _end, weight):
+        return whole * weight
+
+
+def weight(rule, counts, begin, end, size):
+    """What a part's loss counts for in the whole batch's."""
+    if rule == "sum":
+        return 1.0
+    if rule == "mean":
+        return (end - begin) / size
+    found = counts[rule]
+    total = float(found.sum())
+    return float(found[begin:end].sum()) / total if total else (end - begin) / size
+
+
+def label_counts(torch, leaves, axes):
+    """For each input of whole numbers with samples: how many labels of each sample count, and how many after a shift.
+
+    Language models shift the labels by one, so the first of each sample counts for nothing.
+    """
+    found = {}
+    for n, (leaf, axis) in enumerate(zip(leaves, axes)):  # noqa: B905
+        if axis != 0 or leaf.dtype is not torch.long or leaf.dim() > 2:
+            continue
+        for name, labels in (("labels", leaf), ("shifted", leaf[:, 1:] if leaf.dim() == 2 else None)):
+            if labels is not None:
+                counted = (labels != _IGNORED).reshape(labels.shape[0], -1).sum(1)
+                found[n, name] = counted.cpu()
+    return found
+
+
+def learn(torch, together, one, two, counts, picked):
+    """What each output is, from a pair of samples run together and one by one.
+
+    `picked` are the rows of the two samples in the batch that the counts are of.
+    """
+    if not len(together) == len(one) == len(two):
+        raise Unsplittable("the model gives other outputs for other batch sizes")
+    return [_learn_one(torch, *three, counts, picked) for three in zip(together, one, two)]  # noqa: B905
+
+
+def _learn_one(torch, whole, first, second, counts, picked):
+    if whole.dim() != first.dim() or first.dim() != second.dim():
+        raise Unsplittable("an output has another shape for other batch sizes")
+    if whole.shape == first.shape:
+        return Weighted(_rule(whole, first, second, counts, picked))
+    differ = [d for d in range(whole.dim()) if whole.shape[d] != first.shape[d]]
+    if len(differ) != 1 or whole.shape[differ[0]] != first.shape[differ[0]] + second.shape[differ[0]]:
+        raise Unsplittable("an output of shape %s does not follow the batch" % (tuple(whole.shape),))
+    axis = differ[0]
+    joined = torch.cat([first, second], axis)
+    if not _close(joined, whole):
+        raise Unsplittable("the samples of a batch depend on each other inside the model")
+    if first.shape[axis] != second.shape[axis]:
+        raise Unsplittable("an output has more entries for one sample than for another")
+    return Rows(axis, first.shape[axis])
+
+
+def _rule(whole, first, second, counts, picked):
+    if not whole.is_floating_point():
+        if whole.equal(first) and whole.equal(second):
+            return "mean"
+        return "sum" if whole.equal(first + second) else _unclear()
+    a, b = picked
+    rules = [(name, *_shares(n[a], n[b])) for name, n in counts.items() if float(n[a]) != float(n[b])]
+    rules += [("mean", 0.5, 0.5), ("sum", 1.0, 1.0)]
+    # Two ways of counting may both come close: the closest is the true one.
+    gaps = [(float((first * x + second * y - whole).abs().max()), n, name) for n, (name, x, y) in enumerate(rules)]
+    _, n, name = min(gaps)
+    _, of_first, of_second = rules[n]
+    return name if _close(first * of_first + second * of_second, whole) else _unclear()
+
+
+def _shares(a, b):
+    total = float(a + b)
+    return (float(a) / total, float(b) / total) if total else (0.5, 0.5)
+
+
+def _unclear():
+    raise Unsplittable("a loss or figure of the whole batch is not the sum or mean of its samples'")
+
+
+def _close(one, other):
+    if not one.is_floating_point():
+        return one.equal(other)
+    if not one.numel():
+        return True
+    eps = {2: 3e-2, 4: 1e-3, 8: 1e-6}.get(one.element_size(), 3e-2)
+    if one.element_size() < 4:
+        one, other = one.float(), other.float()
+    gap, scale = (one - other).abs(), other.abs()
+    return bool((gap <= eps * (scale + 0.1 * scale.max()) + 1e-7).all())

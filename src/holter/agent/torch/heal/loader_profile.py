@@ -1,0 +1,63 @@
+"""What is known of one loader and of the loop that trains with it, learned from the parts of its first batch."""
+
+from . import chunk_shares as shares
+from .cut import Cutter
+from .reduction import Reading
+
+_VAIN = 2
+
+
+class Lesson:
+    """Whether and how the batches of a loader can be handed out in parts."""
+
+    def __init__(self, torch, loader):
+        self.torch = torch
+        self.cutter = Cutter(torch, loader.batch_size)
+        self.trained = None  # whether its batches are followed by a backward
+        self.vain = 0  # passes of which nothing was learnt
+        self.looked = self.settled = False
+        self.off = ""  # why not
+        self.changed = ""  # what is not the same, where that is allowed
+        self.updates = 0
+        self.told_of = 0  # parts, when that was last told
+        self.iterations = 0  # of the last pass, to its end
+        self.redo = False  # what was learned from the first parts asks for another go
+        self.rules, self.readings = {}, {}  # of each backward of a part, in order
+
+    def in_vain(self):
+        """No backward has followed a batch: evaluations, or a look at the data before they are learnt from."""
+        if self.trained is None:
+            self.trained = False
+            self.vain += 1
+
+    def begins(self):
+        """A new pass: one in vain does not yet say that all are."""
+        if self.trained is False and self.vain < _VAIN:
+            self.trained = None
+
+    def rule(self, course, number, root):
+        """What a part counts for, by its backward; raises where no rule is true."""
+        if self.settled:
+            return self.rules.get(number, self.rules.get(0, "samples"))
+        reading = Reading(root, course.rows)
+        if course.at == 0 or number not in self.readings:
+            self.readings[number] = reading
+            return self.rules.setdefault(number, reading.guess)
+        bounds = course.bounds[0], course.bounds[course.at]
+        found = shares.settle(self.torch, self.readings[number], reading, course.leaves, self.cutter.axes, bounds)
+        if found != self.rules[number]:
+            self.rules[number] = found
+            self.redo = True
+        return found
+
+    def share(self, course, rule):
+        """What the gradient of the present part counts for in the whole batch's."""
+        found = course.shares.get((rule, course.at))
+        if found is None:
+            found = shares.share(self.torch, rule, course.leaves, course.size, *course.bounds[course.at])
+            course.shares[rule, course.at] = found
+        return found
+
+    def forget(self):
+        """Before another go: the rules that were found stay."""
+        self.readings, self.redo = {}, False

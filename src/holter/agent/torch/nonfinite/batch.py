@@ -1,0 +1,85 @@
+"""What a model was called with last, weakly, and the tensors of the user's own frames: a step's inputs and targets."""
+
+import weakref
+from collections import deque
+
+from ...core import frame_locals
+from ...core.user_frame import is_user_file
+from ...observe import names_near
+from .finite import describe, readable
+
+_FRAMES = 40
+_INSIDE = 8  # tensors of one tuple or dict
+# Names under which Trainers hold the batch of a step.
+_NAMES = ("batch", "inputs", "data", "kwargs", "args", "x", "y")
+
+
+class Batch:
+    """Notes the calls of trained models; reads what they were given when it is asked to."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.tensor_class = torch.Tensor
+        self.calls = deque(maxlen=4)  # a model and its tensors by name
+
+    def called(self, module, args, kwargs):
+        """A model is called for training: remember with what."""
+        if len(args) == 1 and not kwargs and isinstance(args[0], self.tensor_class):
+            refs = ((0, weakref.ref(args[0])),)  # as most models are called
+        else:
+            refs = []
+            for name, thing in (*enumerate(args), *kwargs.items()):
+                for path, tensor in self._within(name, thing):
+                    refs.append((path, weakref.ref(tensor)))
+        self.calls.append((weakref.ref(module), refs))
+
+    def models(self):
+        """The models that were called last and still live, the last first."""
+        return [model for ref, _ in reversed(self.calls) if (model := ref()) is not None]
+
+    def describe(self, clock, frame):
+        """Every float tensor of the batch as fields of an event."""
+        found, seen = [], set()
+        for name, tensor in self._tensors(frame):
+            if id(tensor) in seen or not readable(self.torch, tensor) or not tensor.dim() or tensor.requires_grad:
+                continue
+            seen.add(id(tensor))
+            told = describe(self.torch, name, tensor, clock)
+            if told is None:
+                break
+            found.append(told)
+        return found
+
+    def _tensors(self, frame):
+        for _ref, refs in reversed(self.calls):
+            for name, ref in refs:
+                tensor = ref()
+                if tensor is not None:
+                    yield (name if isinstance(name, str) else "input %d" % name), tensor
+        for _ in range(_FRAMES):
+            if frame is None:
+                return
+            code = frame.f_code
+            if is_user_file(code.co_filename):
+                # Not every tensor of a script is of its batch: those that the present loop's body uses.
+                near = names_near.names_near(frame)
+                known = dict.fromkeys((*code.co_names, *code.co_varnames, *code.co_cellvars))
+                names = [name for name in known if name in near]
+            else:
+                names = [name for name in _NAMES if name in code.co_varnames]
+            for name, value in frame_locals.read(frame, *names).items() if names else ():
+                yield from self._within(name, value)
+            frame = frame.f_back
+
+    def _within(self, name, value):
+        tensor_class = self.tensor_class
+        if isinstance(value, tensor_class):
+            yield name, value
+        elif isinstance(value, (tuple, list)):
+            for at, one in enumerate(value[:_INSIDE]):
+                if isinstance(one, tensor_class):
+                    yield "%s[%d]" % (name, at), one
+        elif isinstance(value, dict):
+            for key, one in list(value.items())[:_INSIDE]:
+                if isinstance(one, tensor_class):
+                    yield "%s[%r]" % (name, key), one

@@ -1,0 +1,156 @@
+"""The first loss or gradient of PyTorch's that is no number: seen at its step, and looked at once.
+
+Nothing is looked at while the losses are numbers, but each loss on the CPU (it is read anyway) and one small gradient.
+At the first that is none, before its backward: the look of `_torch_look`. Then an event says what was seen. No
+reference of ours outlives the look but weak ones.
+"""
+
+import sys
+import weakref
+from math import inf
+
+from ...core import frame_locals
+from ...core.user_frame import is_user_file
+from ...observe.loss_history import History, short
+from .batch import Batch
+from .look import Look
+from .pilot_gradient import Pilot
+from .sample_indices import Samples
+from .watch_cuda import DeviceNan
+
+_FRAMES = 40
+_COLLAPSED = 1e-3  # a loss scale that has been halved this far
+_RETURNED_NAN = "returned nan values"
+
+
+class NanWatch:
+    """Sees every loss; looks once."""
+
+    def __init__(self, guest, torch, adapter):
+        self.guest = guest
+        self.guard = guest.guard
+        self.torch = torch
+        self.adapter = adapter
+        self.history = History(lambda: guest.say("nan-over", step=adapter.beat.steps + 1), every=bool(guest.heal))
+        self.batch = Batch(torch)
+        self.samples = Samples(guest.guard)
+        self.look = Look(torch, adapter, self.batch, self.samples)
+        self.device = DeviceNan(torch, self)
+        adapter.device.came_back = self.device.came_back
+        self.optimizers = []
+        self.pilot = Pilot(torch, adapter.unseen.may_compute)
+        self.scalers = []
+        self.scaled = 0
+        self.seen = {}  # what the last look has found
+        self.heal = None  # under --heal: told of each that is no number
+        guest.farewell.last_acts.insert(0, self.guard(self.at_end))
+        guest.farewell.exit_called.append(self.guard(self.at_exit_call))
+
+    # --- at every step ------------------------------------------------------------------------------------
+
+    def learn(self, optimizer):
+        """An optimizer steps for the first time: one small gradient of its first layers stands for all."""
+        if all(ref() is not optimizer for ref in self.optimizers):
+            alive = [ref for ref in self.optimizers if ref() is not None]
+            self.optimizers = [*alive[-7:], weakref.ref(optimizer)]
+        self.pilot.choose(optimizer)
+
+    def loss(self, tensor, loss):
+        """A loss before its backward; `tensor` still has its graph."""
+        if loss - loss == 0.0:
+            self.history.add(loss)
+            if loss > self.history.alarm and self.history.wants_spike():
+                self.history.spikes.append(self.look.spike(loss, sys._getframe(2)))
+            if self.heal is not None and self.heal.masking:
+                self.heal.put_mask(tensor)
+        else:
+            if self.history.wants_look():
+                self._look("loss", tensor, loss, sys._getframe(2))
+            if self.heal is not None:
+                self.heal.met(tensor, loss, sys._getframe(2), False)
+
+    def scales(self, scaler, outputs):
+        """A loss scaler is at work: it judges the gradients, and skips steps on purpose."""
+        if all(ref() is not scaler for ref in self.scalers):
+            self.scalers = [weakref.ref(scaler)]
+            self.history.every, self.history.usual = True, -inf  # what is gone back from is the scaled loss
+        self.scaled += 1
+        if self.scaled & 15:
+            return
+        scale = getattr(scaler, "_scale", None)
+        scale = self.adapter.unseen.number(scale) if scale is not None else None
+        if scale is not None and scale < _COLLAPSED:
+            if self.history.wants_look():
+                # Every step of many was skipped: the losses are numbers, and nothing is trained any more.
+                self.history.numb = True
+                self._look("gradient", outputs, self.adapter.loss, sys._getframe(2))
+            if self.heal is not None:
+                self.heal.acts.collapsed(scale)
+
+    def after_backward(self, tensor):
+        """One gradient after a backward, where no loss scaler will judge it."""
+        if not self.scalers and self.pilot.is_bad():
+            if self.history.wants_look():
+                self._look("gradient", tensor, self.adapter.loss, sys._getframe(2))
+            if self.heal is not None:
+                self.heal.met(tensor, self.adapter.loss, sys._getframe(2), True)
+
+    def backward_failed(self, tensor, error):
+        """Anomaly detection raises where a gradient is no number."""
+        if isinstance(error, RuntimeError) and _RETURNED_NAN in str(error) and self.history.wants_look():
+            self._look("gradient", tensor, self.adapter.loss, sys._getframe(2))
+
+    # --- at the end ---------------------------------------------------------------------------------------
+
+    def at_end(self):
+        """A script that checks its loss itself raises before any backward: the traceback still holds it."""
+        self.device.collect()
+        traceback = getattr(sys, "last_traceback", None)
+        frames = []
+        while traceback is not None:
+            frames.append(traceback.tb_frame)
+            traceback = traceback.tb_next
+        self._look_into(frames[::-1])
+
+    def at_exit_call(self, frame):
+        """The same for a script that calls for the exit."""
+        frames = []
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        self._look_into(frames)
+
+    def _look_into(self, frames):
+        if not self.history.well or not self.adapter.beat.open_:
+            return
+        for frame in frames[:_FRAMES]:
+            if not is_user_file(frame.f_code.co_filename):
+                continue
+            for value in frame_locals.read(frame).values():
+                if is_bad_loss(self.torch, value) and self.history.wants_look():
+                    self._look("loss", value, value.item(), frame)
+                    if self.heal is not None:
+                        self.heal.acts.too_late()
+                    return
+        # A loop at the top of the script that was left with `break`: its last loss is still there.
+        for name, value in list(vars(sys.modules.get("__main__", sys)).items()):
+            if "loss" in name.lower() and is_bad_loss(self.torch, value) and self.history.wants_look():
+                self._look("loss", value, value.item(), sys._getframe(1))
+                return
+
+    def _look(self, what, tensor, loss, frame):
+        try:
+            if not self.adapter.unseen.may_compute():
+                self.guest.say("nan", step=self.adapter.beat.steps + 1, what=what, loss=short(loss), framework="torch")
+                return
+            self.seen = self.look.seen(what, tensor, loss, frame, self)
+            self.guest.say("nan", **self.seen)
+        except Exception as error:
+            self.guard.caught("nan", error)
+
+
+def is_bad_loss(torch, value):
+    """True for one number on the CPU that was computed through a graph and is no number."""
+    if not isinstance(value, torch.Tensor) or not value.requires_grad or value.grad_fn is None:
+        return False
+    return value.is_cpu and value.numel() == 1 and not bool(torch.isfinite(value.detach()).all())

@@ -1,0 +1,165 @@
+"""How many steps a plain loop means to take: the loader's length, and the `range` of the loop around it."""
+
+import ast
+import linecache
+import sys
+from math import prod
+
+from ....record import ring_format as f
+from ...core import frame_locals
+from ...core.user_frame import is_user_file
+
+_BATCH_EVENTS = 50
+_SHAPES = 16
+_IDLE = 3  # passes in a row in which nothing is trained: a look at one batch before an epoch is a single one
+
+
+class Plan:
+    """Counts the passes over the loader that training draws from, and looks once for the number of epochs."""
+
+    def __init__(self, guest, samples):
+        self.guest = guest
+        self.samples = samples
+        self.drew_from = None
+        self.drawn = self.idle = 0
+        self.shapes = []  # of the last batches that were told of
+        self.passes = {}  # id of a loader -> passes begun for training, and the step at which the last one was
+        self.source = {}  # id of an iterator -> (id of its loader, its length)
+        self.epoch = 0
+        self.training = None  # id of the loader that training draws from
+        self.told = None
+        self.batches = 0
+        self.known = False  # a Trainer has said its plan: it knows better
+
+    def pass_begins(self, loader, iterator):
+        key, beat = id(loader), self.guest.beat
+        passes, steps = self.passes.get(key, (0, -1))
+        self._idles(passes > 0 and 0 < beat.steps == steps)
+        # A pass for validation, or one after which nothing was stepped, is no epoch.
+        if beat.phase != f.VALIDATION and beat.steps != steps:
+            passes, steps = passes + 1, beat.steps
+            self.passes[key] = passes, steps
+        try:
+            length = len(loader)
+        except Exception:
+            length = 0
+        if len(self.source) > 64:
+            self.source.clear()
+        self.source[id(iterator)] = (key, length, passes)
+        if key == self.training and passes != self.epoch and not self.known:
+            self._epoch_is(passes)
+
+    def _idles(self, untrained):
+        """Passes that draw nothing and train nothing: what is drawn from beside the loader has run out."""
+        drawn, self.drawn = self.samples.draws - self.drawn, self.samples.draws
+        self.idle = self.idle + 1 if untrained and drawn <= 1 else 0
+        if self.idle == _IDLE:
+            self.guest.say("idle-passes", step=self.guest.beat.steps, epoch=self.epoch)
+
+    def stepped(self, beat):
+        """After a step, once a second: which epoch this is, and what is still planned."""
+        key, length, passes = self.source.get(self.drew_from, (None, 0, 0))
+        self.training = key
+        if passes and passes != self.epoch and not self.known:
+            self._epoch_is(passes)
+        if self.told is None and not self.known:
+            loops = loops_around(sys._getframe(2))
+            if length:
+                self.tell(beat, epochs=_around_the_loader(loops), per_epoch=length, source="loop")
+            else:
+                epochs = loops[0] if len(loops) > 1 else 0
+                self.tell(beat, epochs=epochs, steps=prod(loops) if loops else 0, source="loop")
+
+    def _epoch_is(self, epoch):
+        self.epoch = epoch
+        self.guest.beat.new_epoch(epoch)
+        self.guest.say("epoch", epoch=epoch, step=self.guest.beat.steps)
+
+    def tell(self, beat, epochs=0, per_epoch=0, steps=0, source=""):
+        """Say the plan when it is new; `steps` counts optimizer steps, `per_epoch` batches."""
+        plan = (epochs, per_epoch, steps)
+        if plan == self.told:
+            return
+        self.told = plan
+        # A loop's own numbers are a guess: the header holds only what a Trainer has said.
+        beat.plan(steps=0 if source == "loop" else steps, per_epoch=per_epoch, epochs=epochs)
+        if any(plan):
+            self.guest.say("plan", steps=steps, epochs=epochs, steps_per_epoch=per_epoch, source=source)
+
+    def say_batch(self, step, shapes):
+        """Tell of a batch that is shaped like none of the last ones: two that take turns are told once each."""
+        if self.batches < _BATCH_EVENTS and shapes not in self.shapes:
+            self.batches += 1
+            self.shapes = [*self.shapes[1 - _SHAPES :], shapes]
+            self.guest.say("batch", step=step, shapes=shapes)
+
+
+def _around_the_loader(loops):
+    """The passes of the loop around the one over a loader; that one is no `range`, and the innermost of all."""
+    if len(loops) > 1 and not loops[-1]:
+        return loops[-2]
+    return loops[0] if loops else 0
+
+
+def loops_around(frame):
+    """The lengths of the loops around a step in the user's own frames, outermost first.
+
+    Only that of a `for ... in range(N)` is known; any other counts as 0, so that a product with it is 0 too.
+    """
+    found = []
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            found = _ranges_around(frame) + found
+        frame = frame.f_back
+    return found
+
+
+def _ranges_around(frame):
+    source = "".join(linecache.getlines(frame.f_code.co_filename))
+    if not source or len(source) > 2_000_000:
+        return []
+    counts = []
+    for node in ast.walk(ast.parse(source)):  # breadth first: outer loops come before inner ones
+        if not isinstance(node, (ast.For, ast.While)) or not node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+            continue
+        if _in_same_function(node, frame):
+            counts.append(_count(node.iter, frame) if isinstance(node, ast.For) else 0)
+    return counts
+
+
+def _in_same_function(node, frame):
+    first = frame.f_code.co_firstlineno
+    return node.lineno >= first
+
+
+def _count(call, frame):
+    """The number of passes of `range(...)`, also inside `tqdm(...)`, `trange(...)` or `enumerate(...)`."""
+    while isinstance(call, ast.Call) and isinstance(call.func, (ast.Name, ast.Attribute)):
+        name = call.func.id if isinstance(call.func, ast.Name) else call.func.attr
+        if name in ("range", "trange"):
+            bounds = [_value(argument, frame) for argument in call.args]
+            if bounds and all(type(bound) is int for bound in bounds):
+                return len(range(*bounds))
+            return 0
+        if not call.args:
+            return 0
+        call = call.args[0]
+    return 0
+
+
+def _value(node, frame):
+    """A number that stands there or that a name or an attribute holds; nothing is called."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        held = frame_locals.read(frame, node.id).get(node.id)
+        return frame.f_globals.get(node.id) if held is None else held
+    if isinstance(node, ast.Attribute):
+        owner = _value(node.value, frame)
+        held = getattr(owner, "__dict__", None)
+        return held.get(node.attr) if isinstance(held, dict) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        left, right = _value(node.left, frame), _value(node.right, frame)
+        if type(left) is int and type(right) is int:
+            return left + right if isinstance(node.op, ast.Add) else left - right
+    return None

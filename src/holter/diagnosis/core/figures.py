@@ -1,0 +1,183 @@
+"""The pictures and figures that a view sets beside a verdict, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holter.diagnosis.core.examined import examined
+from holter.diagnosis.core.fields import moment, number, part, text, whole
+from holter.diagnosis.core.progress import lasted, progress_of
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.memory.exhaustion import exhaustion_of
+from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve
+from holter.finding import Ending, Verdict
+from holter.units import count, duration, rate, size
+
+_MEMORY_ENDINGS = ("oom-killed", "running")
+# Families that a curve says more about than words do.
+_ABOUT_MEMORY = ("leak", "oversize", "thrash", "fragmentation")
+_ABOUT_PACE = ("thrash", "input-bound", "overhead", "cpu", "recompile")
+_SPANS = 24
+_MOST_TOLD = 3
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One curve: its values evenly over time, and its ends in words."""
+
+    label: str
+    values: tuple[float, ...]
+    low: str
+    high: str
+    limit: str = ""
+    top: float | None = None
+
+
+@dataclass(frozen=True)
+class Exhibits:
+    """What a view may show beside the verdict; None where it is not known."""
+
+    lasted: float | None = None
+    steps: int | None = None
+    epochs: int | None = None
+    peak_memory: float | None = None
+    memory_limit: float | None = None
+    charts: tuple[Chart, ...] = ()
+    told: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+
+
+def exhibits(record: RecordLike, verdict: Verdict) -> Exhibits:
+    """Gather the figures of a run, and the curves that bear on how it ended."""
+    record = examined(record)
+    progress, memory = progress_of(record), shown_memory(record, verdict.ending)
+    charts = []
+    ran_out = exhaustion_of(record, verdict.ending)
+    family = verdict.findings[0].family if verdict.findings else ""
+    by_memory = verdict.ending.kind in _MEMORY_ENDINGS or verdict.ending.signal == "SIGKILL" or family in _ABOUT_MEMORY
+    if memory is not None and (by_memory or ran_out is not None):
+        charts.append(_memory_chart("run's memory", memory))
+    device = device_curve(record) if ran_out is not None and ran_out.on_device else None
+    if device is not None:
+        charts.append(_memory_chart("device memory", device))
+    falling = _pace_chart(record, progress.pid) if verdict.ending.kind == "hung" else None
+    if falling is not None:
+        charts.append(falling)
+    charts += _of_the_family(record, family, progress.pid)
+    return Exhibits(
+        lasted=lasted(record),
+        steps=progress.step,
+        epochs=progress.epoch,
+        peak_memory=memory.peak if memory is not None else None,
+        memory_limit=memory.limit if memory is not None else None,
+        charts=tuple(charts),
+        told=_told(record),
+        damage=(
+            *(said for said in record.damage if isinstance(said, str)),
+            *(f"a rule could not be asked: {said}" for said in verdict.failed_rules),
+        ),
+    )
+
+
+def shown_memory(record: RecordLike, ending: Ending) -> MemoryCurve | None:
+    """Give the memory that bears on how the run ended: what ran out, or the run's own up to its end."""
+    memory, left = memory_curve(record), exit_of(record)
+    ran_out = exhaustion_of(record, ending)
+    if ran_out is not None and ran_out.curve is not None and not ran_out.on_device:
+        return ran_out.curve
+    return memory.until(left.m) if memory is not None and left is not None and left.m is not None else memory
+
+
+def _told(record: RecordLike) -> tuple[str, ...]:
+    """Give what was foretold while the run was on, and when: the first, and the last ones where they differ."""
+    begin = number(record.meta, "mono")
+    said = [
+        f'{duration(moment(event) - begin)} in: "{text(event, "text")}"'
+        for event in record.events_of("forecast")
+        if begin is not None and moment(event) >= begin and text(event, "text")
+    ]
+    return tuple(said if len(said) <= _MOST_TOLD else [said[0], *said[1 - _MOST_TOLD :]])
+
+
+def _of_the_family(record: RecordLike, family: str, pid: int | None) -> list[Chart]:
+    """The curve that a finding of this family is about, where the steps have one."""
+    steps = [line for line in record.lines("steps") if whole(line, "pid") == pid and (number(line, "n") or 0) > 0]
+    if family in _ABOUT_PACE:
+        taken = [(moment(line), (number(line, "sum") or 0.0) / (number(line, "n") or 1.0)) for line in steps]
+        return _chart("seconds per step", taken, lambda value: duration(value))
+    if family == "nan":
+        losses = [(moment(line), last) for line in steps if (last := number(part(line, "loss"), "last")) is not None]
+        return _chart("loss", losses, lambda value: f"{value:.3g}")
+    if family == "leak":
+        alive: dict[str, list[tuple[float, float]]] = {}
+        for event in record.events_of("made"):
+            if text(event, "what") == "model" and (number(event, "alive") or 0) > 0:
+                place = f"{text(event, 'file')}:{whole(event, 'line')}"
+                alive.setdefault(place, []).append((moment(event), number(event, "alive") or 0.0))
+        most = max(alive.values(), key=lambda points: points[-1][1], default=[])
+        if most and most[-1][1] >= 4:
+            return _chart("live models", most, lambda value: count(round(value)))
+    return []
+
+
+def _chart(label: str, points: list[tuple[float, float]], words: Callable[[float], str]) -> list[Chart]:
+    if len(points) < 4:
+        return []
+    values = resample(tuple(points))
+    return [Chart(label, values, words(values[0]), words(values[-1]))]
+
+
+def _memory_chart(label: str, curve: MemoryCurve) -> Chart:
+    values = resample(curve.points)
+    limit = f"limit {size(curve.limit)}" if curve.limit else ""
+    return Chart(label, values, size(values[0]), size(values[-1]), limit, curve.limit)
+
+
+def _pace_chart(record: RecordLike, pid: int | None) -> Chart | None:
+    found = pace(record, pid, _SPANS)
+    usual = sorted(value for value in found[2] if value > 0) if found is not None else []
+    if found is None or not usual:
+        return None
+    return Chart("steps per second", found[2], rate(usual[len(usual) // 2]), rate(found[2][-1]))
+
+
+def pace(record: RecordLike, pid: int | None, spans: int) -> tuple[float, float, tuple[float, ...]] | None:
+    """Count the steps of each span of time, the silence at the end with them: a hang is a curve that falls to zero.
+
+    Gives when the first span begins, how long each is, and the steps per second in it.
+    """
+    windows = [line for line in record.lines("steps") if whole(line, "pid") == pid and number(line, "n")]
+    last = max((moment(line) for line in record.lines("sample")), default=0.0)
+    if len(windows) < 4:
+        return None
+    begin = moment(windows[0])
+    span = (max(last, moment(windows[-1])) - begin) / spans
+    if span <= 0:
+        return None
+    done = [0.0] * spans
+    for line in windows[1:]:
+        # A window's steps lie between it and the one before; they are laid evenly over that time.
+        end, took = moment(line), max(number(line, "sum") or 0.0, 1e-6)
+        first, until = int((max(begin, end - took) - begin) / span), int((end - begin) / span)
+        for at in range(max(0, first), min(until, spans - 1) + 1):
+            low, high = max(end - took, begin + at * span), min(end, begin + (at + 1) * span)
+            done[at] += (number(line, "n") or 0.0) * max(0.0, high - low) / took
+    return begin, span, tuple(n / span for n in done)
+
+
+def resample(points: tuple[tuple[float, float], ...], n: int = 24) -> tuple[float, ...]:
+    """Give the highest value of each of n spans of time, the last known one where a span is empty."""
+    begin, span = points[0][0], points[-1][0] - points[0][0]
+    if span <= 0 or len(points) < 2:
+        return (points[-1][1],)
+    n = min(n, len(points))
+    parts: list[list[float]] = [[] for _ in range(n)]
+    for m, value in points:
+        parts[min(n - 1, max(0, int(n * (m - begin) / span)))].append(value)
+    found, last = [], points[0][1]
+    for values in parts:
+        last = max(values, default=last)
+        found.append(last)
+    return tuple(found)

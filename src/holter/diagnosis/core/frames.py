@@ -1,0 +1,85 @@
+"""Frames of Python stacks, and which of them are the user's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from holter.diagnosis.core.fields import flag, rows, text, whole
+from holter.finding import Culprit
+
+# Files that belong to an installation, whatever machine the record comes from (slashes are made one kind).
+_INSTALLED = re.compile(
+    r"/(site|dist)-packages/|/lib(64)?/python\d[\d.]*t?/|/lib/python\d+\.zip/|^<frozen |^<__array_function__|"
+    r"^<attrs generated|^<eval_with_key>|/Python\.framework/|/holter/(?:agent|beacon)/|"
+    r"^[A-Za-z]:/.*/Lib/[a-z_]+(\.py|/)"
+)
+
+# Python source, a notebook's cell or a script without an ending; libraries and C files are none of these.
+_SOURCE = re.compile(r"\.(?:pyw?|ipynb)$|^<(?:stdin|string|ipython|cell)|/ipykernel_|/(?!bin/)[^/.]+/[^/.]+$")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call: where it stands, and the code on that line where it was recorded."""
+
+    file: str
+    line: int
+    function: str = ""
+    code: str = ""
+    user: bool = False
+
+    @property
+    def name(self) -> str:
+        """Give the function's own name: newer Pythons and py-spy write its class before it."""
+        return self.function.rpartition(".")[2]
+
+    @property
+    def short(self) -> str:
+        return f"{short_path(self.file)}:{self.line}"
+
+    @property
+    def culprit(self) -> Culprit:
+        return Culprit(self.file, self.line, self.function, self.code)
+
+
+def short_path(path: str) -> str:
+    """Give a path's last part: the name a person knows the file by."""
+    parts = path.replace("\\", "/").rstrip("/").split("/")
+    # A package's first file has the name of all the others.
+    kept = parts[-2:] if parts[-1] in ("__init__.py", "__main__.py") else parts[-1:]
+    return "/".join(kept) or path
+
+
+def is_user_file(path: str) -> bool:
+    """Tell a user's file from one that was installed with Python or a package."""
+    slashed = path.replace("\\", "/")
+    return bool(_SOURCE.search(slashed)) and not _INSTALLED.search(slashed)
+
+
+def frames_of(line: object, key: str = "frames") -> list[Frame]:
+    """Read the frames of an event or of one of its threads, in the order they were written."""
+    return [frame for row in rows(line, key) if (frame := _frame(row)) is not None]
+
+
+def _frame(row: dict[str, Any]) -> Frame | None:
+    file = text(row, "file")
+    if not file and not text(row, "function"):
+        return None
+    said = flag(row, "user")
+    user = is_user_file(file) if said is None else said
+    return Frame(file, whole(row, "line") or 0, text(row, "function"), text(row, "code").strip(), user)
+
+
+def last_user_frame(frames: Iterable[Frame]) -> Frame | None:
+    """Give the innermost user frame of a stack that is written outermost first."""
+    return next((frame for frame in reversed(list(frames)) if frame.user), None)
+
+
+def innermost_first(frames: list[Frame]) -> list[Frame]:
+    """Turn a stack so that the blocked call comes first, whichever way its source writes stacks."""
+    if len(frames) > 1 and frames[0].function == "<module>" and frames[-1].function != "<module>":
+        return frames[::-1]
+    return frames

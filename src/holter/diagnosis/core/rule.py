@@ -1,0 +1,79 @@
+"""What a rule is, what it may see of a record, and how the rules are found."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from holter.finding import Ending, Finding
+
+
+class RecordLike(Protocol):
+    """A record in memory: rules see only this, so that they depend on no file and no clock."""
+
+    @property
+    def meta(self) -> dict[str, Any]: ...
+
+    @property
+    def events(self) -> list[dict[str, Any]]: ...
+
+    @property
+    def timeline(self) -> list[dict[str, Any]]: ...
+
+    @property
+    def output(self) -> str: ...
+
+    @property
+    def live(self) -> bool: ...
+
+    @property
+    def recorder_lost(self) -> bool: ...
+
+    @property
+    def damage(self) -> list[str]: ...
+
+    def source(self, path: str) -> list[str]: ...
+
+    def events_of(self, kind: str) -> list[dict[str, Any]]: ...
+
+    def samples(self, key: str) -> list[tuple[float, dict[str, Any]]]: ...
+
+    def lines(self, kind: str) -> list[dict[str, Any]]: ...
+
+
+Examine = Callable[[RecordLike, Ending], "Finding | Iterable[Finding] | None"]
+
+# The headings of every rule's docstring, in this order; the reference pages are made from them.
+HEADINGS = ("What it sees", "Why it matters", "May be confused with", "How sure", "Cure")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One illness: its cause, the story in its docstring, and the function that looks for it."""
+
+    cause: str
+    story: str
+    examine: Examine
+    # Families that explain this one away: where they are found, this finding is their consequence.
+    yields_to: tuple[str, ...] = ()
+    # False for a fact without a reason: it takes nobody else's word away.
+    explains: bool = True
+
+
+@cache
+def find_rules() -> tuple[Rule, ...]:
+    """Find every module `<illness>/rules/<name>.py`; adding a rule touches no other file."""
+    package = importlib.import_module("holter.diagnosis")
+    found = []
+    for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if info.ispkg or info.name.split(".")[-2] != "rules":
+            continue
+        module = importlib.import_module(info.name)
+        yields_to = tuple(getattr(module, "YIELDS_TO", ()))
+        explains = bool(getattr(module, "EXPLAINS", True))
+        found.append(Rule(module.CAUSE, module.__doc__ or "", module.examine, yields_to, explains))
+    return tuple(sorted(found, key=lambda rule: rule.cause))

@@ -1,0 +1,136 @@
+"""How the command left: its code or signal, also where a shell or a launcher stands in between."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.fields import moment, number, part, text, whole
+from holter.diagnosis.core.frames import short_path
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.tracebacks import printed_text
+
+_LINUX = {
+    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
+    9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
+    24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS",
+}  # fmt: skip
+# The record may be read on another machine than it was made on, so the numbers are not asked of this one.
+_DARWIN = {**_LINUX, 7: "SIGEMT", 10: "SIGBUS", 12: "SIGSYS", 30: "SIGUSR1", 31: "SIGUSR2"}
+
+CRASHES = frozenset({"SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS", "SIGEMT"})
+_WORDS = {
+    "killed": "SIGKILL",
+    "terminated": "SIGTERM",
+    "hangup": "SIGHUP",
+    "bus error": "SIGBUS",
+    "segmentation fault": "SIGSEGV",
+    "aborted": "SIGABRT",
+    "illegal instruction": "SIGILL",
+    "floating point exception": "SIGFPE",
+}
+# What launchers and loaders write when a child of theirs was ended by a signal.
+_CHILD_DEATHS = (
+    re.compile(r"exitcode\s*:\s*-(?P<number>\d{1,2})\)?\s*(?:local_rank: \d+ )?\(pid:\s*(?P<pid>\d+)\)"),
+    re.compile(r"Signal \d{1,2} \((?P<name>SIG[A-Z]+)\) received by PID (?P<pid>\d+)"),
+    re.compile(r"DataLoader worker \(pid\(?s?\)? (?P<pid>\d+)\) is killed by signal: (?P<words>[A-Za-z ]+)"),
+    re.compile(r"terminated with signal (?P<name>SIG[A-Z]+)"),
+    re.compile(r"died with <Signals\.(?P<name>SIG[A-Z]+): \d+>"),
+    re.compile(r"line \d+:\s+(?P<pid>\d+) (?P<words>Killed|Terminated|Segmentation fault|Bus error|Aborted)"),
+)
+
+
+@dataclass(frozen=True)
+class Exit:
+    """The command's exit; `child` says that the signal struck a child, not the command itself."""
+
+    code: int | None = None
+    signal: str | None = None
+    child: bool = False
+    child_pid: int | None = None
+    m: float | None = None
+    t: float | None = None
+
+
+def signal_name(line: object, key: str, platform: str = "") -> str:
+    """Give a signal's name from a name or a number, or the empty text."""
+    said = text(line, key).strip().upper()
+    if said and not said.isdigit():
+        return (said if said.startswith("SIG") else f"SIG{said}")[:20]
+    found = int(said[:4]) if said else whole(line, key)
+    table = _DARWIN if platform.lower().startswith(("darwin", "macos")) else _LINUX
+    return "" if not found or found < 0 else table.get(found, f"signal {found}")
+
+
+@once
+def exit_of(record: RecordLike) -> Exit | None:
+    """Read the exit from the recorder's `end`, else from the keeper's `exited`."""
+    platform = platform_of(record)
+    for kind in ("end", "exited"):
+        for event in reversed(record.events_of(kind)):
+            code = whole(event, "exit_code")
+            name = signal_name(event, "signal", platform)
+            if code is None and not name:
+                continue
+            if code is not None and code < 0 and not name:
+                name, code = signal_name({"signal": -code}, "signal", platform), None
+            # The keeper saw the child end; the recorder may come round to it seconds later.
+            when = min([moment(e) for k in ("exited", "end") for e in record.events_of(k)])
+            return _through_shell(record, Exit(code, name or None, m=when, t=number(event, "t")))
+    return None
+
+
+def _through_shell(record: RecordLike, found: Exit) -> Exit:
+    if found.signal is not None or not found.code:
+        return found
+    death = child_death(record)
+    if under_timeout(record) and found.code == 124:
+        return Exit(found.code, "SIGTERM", True, None, found.m, found.t)
+    if death is not None:
+        return Exit(found.code, death[0], True, death[1], found.m, found.t)
+    # 128+N is a shell's word for a signal, unless the user's own code chose that number.
+    chosen = any(text(event, "status") == str(found.code) for event in record.events_of("exit-called"))
+    table = _DARWIN if platform_of(record).lower().startswith(("darwin", "macos")) else _LINUX
+    if found.code > 128 and not chosen and found.code - 128 in table:
+        return Exit(found.code, table[found.code - 128], True, None, found.m, found.t)
+    return found
+
+
+@once
+def child_death(record: RecordLike) -> tuple[str, int | None] | None:
+    """Find a child that a launcher, a loader or a shell reported as ended by a signal, the first of them."""
+    output = _first_failure(printed_text(record))
+    said = "\n".join(_first_failure(text(event, "message")) for event in record.events_of("exception"))
+    for pattern in _CHILD_DEATHS:
+        match = pattern.search(output) or pattern.search(said)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        name = groups.get("name") or _WORDS.get((groups.get("words") or "").strip().lower(), "")
+        if groups.get("number"):
+            name = _LINUX.get(int(groups["number"]), "")
+        if name:
+            return name, int(groups["pid"][:9]) if groups.get("pid") else None
+    return None
+
+
+def _first_failure(said: str) -> str:
+    """Leave out what a launcher says of the ranks that it ended itself, because another had failed before."""
+    root = said.rfind("Root Cause (first observed failure)")
+    if root < 0:
+        return said
+    others = max(said.rfind("\nFailures:", 0, root), 0)
+    return said[:others] + said[root:]
+
+
+def platform_of(record: RecordLike) -> str:
+    """Give the platform's name, whether it was written as a text or as an object."""
+    return text(record.meta, "platform") or text(part(record.meta, "platform"), "system")
+
+
+def under_timeout(record: RecordLike) -> bool:
+    """Tell whether the command was started through timeout(1)."""
+    command = record.meta.get("command")
+    first = command[0] if isinstance(command, list) and command else ""
+    return isinstance(first, str) and short_path(first) in ("timeout", "gtimeout")

@@ -1,0 +1,113 @@
+"""Input that can be read only once, in a loop that means to read it in every epoch: a look at the script alone.
+
+A generator is empty after the first pass, and a `for` over it then does nothing, without a word.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from holter.source.lines import called_name, tree_of
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_ONE_SHOT_CALLS = frozenset(("iter", "zip", "map", "filter", "enumerate", "reader", "DictReader", "islice", "chain"))
+_HAND_ON = frozenset(("zip", "enumerate", "tqdm"))
+_STEPS = frozenset(("backward", "step", "train_on_batch", "apply_gradients", "minimize"))
+_ENDLESS = frozenset(("cycle", "count", "repeat"))
+
+
+def read_once(lines: Sequence[str]) -> int | None:
+    """Give the line that reads such input in an epoch of training after which there is none left; None without one."""
+    tree = tree_of(lines)
+    if tree is None:
+        return None
+    found = _shared_iterator(tree)
+    makers = _generators(tree)
+    for outer in ast.walk(tree):
+        if not isinstance(outer, ast.For):
+            continue
+        for inner in (node for node in ast.walk(outer) if isinstance(node, ast.For) and node is not outer):
+            names = _read_by(inner.iter)
+            if not names or not _trains(inner) or _leaves_early(inner):
+                continue
+            within = {id(node) for node in ast.walk(outer)}
+            for name in names:
+                bound = [node for node in ast.walk(tree) if _binds(node, name)]
+                if bound and all(id(node) not in within and _one_shot(node, makers) for node in bound):
+                    return inner.lineno
+    return found
+
+
+def _read_by(iterated: ast.expr) -> list[str]:
+    """Names that a loop reads from, also through what hands on one item for each: the first to end is its end."""
+    if isinstance(iterated, ast.Name):
+        return [iterated.id]
+    if isinstance(iterated, ast.Call) and called_name(iterated) in _HAND_ON:
+        return [name for argument in iterated.args for name in _read_by(argument)]
+    return []
+
+
+def _generators(tree: ast.AST) -> set[str]:
+    """Functions of the script that yield, and come to an end."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            inside = list(ast.walk(node))
+            endless = any(
+                isinstance(x, ast.While) and isinstance(x.test, ast.Constant) and x.test.value for x in inside
+            )
+            called = {called_name(x) for x in inside if isinstance(x, ast.Call)}
+            if any(isinstance(x, (ast.Yield, ast.YieldFrom)) for x in inside) and not endless and not called & _ENDLESS:
+                found.add(node.name)
+    return found
+
+
+def _one_shot(node: ast.AST, makers: set[str]) -> bool:
+    value = node.value if isinstance(node, ast.Assign) else None
+    if isinstance(value, ast.GeneratorExp):
+        return True
+    if not isinstance(value, ast.Call):
+        return False
+    return called_name(value) in makers or called_name(value) in _ONE_SHOT_CALLS
+
+
+def _binds(node: ast.AST, name: str) -> bool:
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, (ast.For, ast.AugAssign, ast.AnnAssign)):
+        targets = [node.target]
+    names = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+    # Handed in from elsewhere, it may be anything.
+    return name in names or (isinstance(node, ast.arg) and node.arg == name)
+
+
+def _trains(loop: ast.For) -> bool:
+    calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    return any(isinstance(call.func, ast.Attribute) and call.func.attr in _STEPS for call in calls)
+
+
+def _leaves_early(loop: ast.For) -> bool:
+    """A loop that is left before the end of its input may go on where it stopped, on purpose."""
+    inner = {id(x) for node in ast.walk(loop) if isinstance(node, _LOOPS) and node is not loop for x in ast.walk(node)}
+    return any(isinstance(node, ast.Break) and id(node) not in inner for node in ast.walk(loop))
+
+
+def _shared_iterator(tree: ast.AST) -> int | None:
+    """A dataset whose `__iter__` hands out the generator that its `__init__` made: the same one in every epoch."""
+    makers = _generators(tree)
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        made = {
+            target.attr
+            for node in ast.walk(cls)
+            if isinstance(node, ast.Assign) and _one_shot(node, makers)
+            for target in node.targets
+            if isinstance(target, ast.Attribute)
+        }
+        for method in cls.body:
+            if isinstance(method, ast.FunctionDef) and method.name == "__iter__":
+                for given in (node for node in ast.walk(method) if isinstance(node, ast.Return)):
+                    if isinstance(given.value, ast.Attribute) and given.value.attr in made:
+                        return given.lineno
+    return None

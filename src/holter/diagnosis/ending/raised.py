@@ -1,0 +1,86 @@
+"""The exception that ended the run, from the beacon's event or else from the output."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from holter.diagnosis.core.evidence import roles
+from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.fields import flag, moment, number, rows, text, whole
+from holter.diagnosis.core.frames import Frame, frames_of, last_user_frame
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.tracebacks import Raised, as_traceback, parse_tracebacks, printed_tracebacks
+
+_WORKER_LOST = re.compile(
+    r"DataLoader worker .{0,60}(?:is killed by signal|exited unexpectedly)|BrokenProcessPool|"
+    r"process pool was terminated abruptly"
+)
+# How long before the end an uncaught exception may lie and still be what ended the run: a launcher takes
+# up to half a minute to bring its other ranks down.
+_BEFORE_END = 90.0
+
+
+@once
+def raised_in(record: RecordLike, end: float | None) -> Raised | None:
+    """Give the exception that ended the run, with the chain it came from."""
+    # Several processes write their last words at once: the order of the lines is not that of the errors.
+    events = sorted((event for event in record.events_of("exception") if text(event, "type")), key=moment)
+    near = [event for event in events if end is None or moment(event) >= end - _BEFORE_END]
+    part = roles(record)
+    trainers = [event for event in near if part.get(whole(event, "pid") or 0) == "trainer"]
+    # The first rank that raised is the cause, the others fail for want of it.
+    main = [event for event in trainers or near if flag(event, "main") is not False]
+    printed = printed_tracebacks(record)
+    if not main:
+        return printed[-1] if printed else None
+    event = main[0]
+    found = raised_from(event)
+    same = [one for one in printed if one.name == found.name and one.cause is not None]
+    if found.cause is None and same:
+        return Raised(found.type, found.message, found.frames, same[-1].cause, found.pid, found.when)
+    return found
+
+
+def raised_from(event: dict[str, Any]) -> Raised:
+    """Read an exception from an event that describes one."""
+    cause: Raised | None = None
+    # The chain is written nearest cause first, its root last.
+    for link in rows(event, "chain")[::-1]:
+        cause = Raised(text(link, "type"), text(link, "message"), tuple(frames_of(link)), cause)
+    message = text(event, "message")
+    inner = parse_tracebacks(as_traceback(message) if message.startswith("in user code:") else message)
+    if inner and cause is None:
+        cause = inner[-1]
+    return Raised(
+        text(event, "type"),
+        message,
+        tuple(frames_of(event)),
+        cause,
+        whole(event, "pid"),
+        number(event, "t"),
+    )
+
+
+def culprit_frame(raised: Raised) -> Frame | None:
+    """Give the user's line to blame: that of the root of the chain, else of what was raised last."""
+    for one in (raised.root, raised):
+        frame = last_user_frame(one.frames)
+        if frame is not None:
+            return frame
+    return None
+
+
+def message_of(raised: Raised | None) -> str:
+    """Give types and messages of a whole chain as one text to search in."""
+    words: list[str] = []
+    one = raised
+    while one is not None and len(words) < 50:
+        words.append(f"{one.type}: {one.message}")
+        one = one.cause
+    return "\n".join(words)
+
+
+def lost_a_worker(raised: Raised | None) -> bool:
+    """Tell whether an exception only reports that a worker process of the trainer's is gone."""
+    return bool(_WORKER_LOST.search(message_of(raised)))

@@ -1,0 +1,122 @@
+"""The GPU itself failed: it fell off the bus, or its memory or its firmware did.
+
+What it sees: the NVIDIA driver's Xid lines in the kernel log that stand for hardware (48, 61, 62, 64, 74, 79, 92, 94,
+95, 119, 120, 140), uncorrectable ECC errors that rise while the run uses the card, the words of CUDA for a lost card,
+and a driver that stops answering in the middle of the run.
+Why it matters: no change of the script helps, and the next run on the same card ends the same way.
+May be confused with: faults of the program's own, which the driver also logs (Xid 13, 31, 43, 45): a bad index, a
+device-side assert; a driver that was restarted on purpose.
+How sure: established by a hardware Xid or CUDA's own words at the end of a run that failed; supported by ECC counters,
+or by an Xid in a run that went on; a hypothesis when the driver merely stopped answering.
+Cure: the hardware: drain the card, reset or reseat it, look at power and heat; go on elsewhere from a checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from holter.diagnosis.core.fields import moment, number, rows, text, whole
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.ending.tracebacks import last_line_with, printed_text
+from holter.finding import Cure, Ending, Evidence, Finding, Grade
+
+CAUSE = "device-lost"
+
+# NVIDIA's list of Xids; those left out are the program's own or say nothing by themselves.
+XIDS = {
+    48: "an uncorrectable memory error (double-bit ECC)",
+    61: "a fault of the card's own controller",
+    62: "a fault of the card's own controller",
+    64: "memory rows that could not be replaced",
+    74: "a fault of the link between cards (NVLink)",
+    79: "the card has fallen off the bus",
+    92: "very many corrected memory errors",
+    94: "a contained memory error",
+    95: "an uncontained memory error",
+    119: "the card's firmware (GSP) no longer answers",
+    120: "a fault of the card's firmware (GSP)",
+    140: "an unrecovered memory error",
+}
+_LOST = re.compile(
+    r"GPU is lost|fallen off the bus|uncorrectable ECC error|ECC_UNCORRECTABLE|CUDA_ERROR_DEVICE_UNAVAILABLE|"
+    r"hardware stack error|NVLink error|NVML_ERROR_GPU_IS_LOST|hipErrorECCNotCorrectable"
+)
+_BEFORE_THE_END = 300.0
+
+
+def examine(record: RecordLike, ending: Ending) -> Finding | None:
+    """Name the fault, the card, and how it is known."""
+    left = exit_of(record)
+    end = left.m if left is not None else None
+    failed = ending.kind in ("exception", "crashed", "hung", "killed")
+    raised = raised_in(record, end) if failed else None
+    said = _LOST.search(message_of(raised))
+    line = last_line_with(_LOST, printed_text(record)) if failed and not said else ""
+    faults = [event for event in record.events_of("kernel") if whole(event, "xid") in XIDS]
+    rose = _ecc_rose(record)
+    gone = _stopped_answering(record)
+    evidence = [Evidence("kernel log", text(event, "text")[:300], number(event, "t")) for event in faults[-3:]]
+    grade: Grade = "supported"
+    if faults:
+        last = faults[-1]
+        near = failed and (end is None or moment(last) >= end - _BEFORE_THE_END)
+        grade = "established" if near or said else "supported"
+        where = f" of the GPU at {text(last, 'device')}" if text(last, "device") else " of the GPU"
+        claim = f"the driver reported {XIDS[whole(last, 'xid') or 0]}{where} (Xid {whole(last, 'xid')})"
+    elif said or line:
+        grade = "established" if said else "supported"
+        claim = f'the GPU is lost: "{(said.group(0) if said else line)[:200]}"'
+    elif rose:
+        claim = f"GPU {rose[0]} met {rose[2] - rose[1]} uncorrectable memory errors during the run"
+    elif gone and failed and _used(record):
+        grade, claim = "hypothesis", f"the GPU's driver stopped answering during the run: {gone}"
+    else:
+        return None
+    if rose:
+        evidence.append(Evidence("ECC", f"GPU {rose[0]}: uncorrectable errors {rose[1]} → {rose[2]}"))
+    if gone:
+        evidence.append(Evidence("driver", gone))
+    if raised is not None:
+        evidence.append(Evidence("exception", raised.headline[:300], raised.when))
+    frame = culprit_frame(raised) if raised is not None and (said or faults) else None
+    cures = (
+        Cure(
+            "take this card out of use, go on from the last checkpoint on another", "nvidia-smi -q -d ECC,ROW_REMAPPER"
+        ),
+        Cure("then reset it (nvidia-smi --gpu-reset -i N) or the machine; check power, heat and the slot"),
+    )
+    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
+
+
+def _cards(record: RecordLike) -> list[dict[str, Any]]:
+    return [row for _, reading in record.samples("nvidia") for row in rows(reading, "list")]
+
+
+def _used(record: RecordLike) -> bool:
+    return any((number(row, "tree") or 0) > 0 for row in _cards(record)) or bool(record.lines("device"))
+
+
+def _ecc_rose(record: RecordLike) -> tuple[int, int, int] | None:
+    """Give the card, and its counter before and after, for one that the run used."""
+    used = {whole(row, "index") or 0 for row in _cards(record) if (number(row, "tree") or 0) > 0}
+    first: dict[int, int] = {}
+    found = None
+    for row in _cards(record):
+        index, counted = whole(row, "index") or 0, whole(row, "ecc_uncorrected")
+        if counted is None or index not in used:
+            continue
+        before = first.setdefault(index, counted)
+        if counted > before:
+            found = (index, before, counted)
+    return found
+
+
+def _stopped_answering(record: RecordLike) -> str:
+    seen = [m for m, _ in record.samples("nvidia")]
+    for event in record.events_of("missing"):
+        if text(event, "probe") == "nvidia" and seen and moment(event) > seen[0]:
+            return text(event, "because")[:200]
+    return ""

@@ -1,0 +1,202 @@
+"""Exit code 0 with fewer steps than planned: was it meant, and what went by."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from holter.diagnosis.core.evidence import roles, user_files
+from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.fields import flag, moment, number, text, whole
+from holter.diagnosis.core.frames import Frame, is_user_file
+from holter.diagnosis.core.progress import progress_of
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.one_shot import read_once
+from holter.diagnosis.ending.raised import raised_from, raised_in
+from holter.diagnosis.ending.tracebacks import Raised, last_line_with, printed_text, printed_tracebacks
+from holter.units import count
+
+_EXHAUSTED = re.compile(r"[Ii]nput ran out of data|ran out of data; interrupting training")
+_DELIBERATE = re.compile(
+    r"\bEpoch \d+: early stopping|Signaling Trainer to stop|`?Trainer\.fit`? stopped: `|"
+    r"\bEarlyStopping\b[^\n]{0,200}(?:stop|trigger)|[Ee]arly stopping (?:triggered|at epoch|after)|"
+    r"Invalid loss, terminating training|Reached timelimit"
+)
+# Plans that were read off the script's own loops promise nothing: a loop may be left with `break` on purpose.
+_GUESSED = ("loop", "loader", "len", "range", "tqdm", "track", "guess")
+
+# How a script ends that has done all it meant to.
+_ORDINARY = re.compile(r"exit\(\s*(?:\w+\.)*\w*main\w*\(")
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """What is missing of the plan, in words, and what is known of the reason."""
+
+    words: str
+    warning: str = ""
+    raised: Raised | None = None
+    exit_line: Frame | None = None
+    dry: bool = False  # the input gave something in one pass only
+
+    @property
+    def did(self) -> str:
+        """Say how far it came, as a sentence."""
+        if not self.words:
+            return "the trainer died"
+        if self.dry:
+            return f"it made {self.words}"
+        return f"it came to {self.words}" if self.words.startswith("epoch") else f"{self.words} were done"
+
+
+def missing_steps(record: RecordLike) -> str:
+    """Say how much of the plan was not done, or nothing when the plan was kept or is not known."""
+    fits = record.events_of("fit-end")
+    for event in fits:
+        missing = _missing_of_fit(event)
+        if missing:
+            return missing
+    found = progress_of(record)
+    if fits and moment(fits[-1]) >= (found.last_step_m or 0.0):
+        # The framework itself says that its training returned: there is no plan left to fall short of.
+        return ""
+    if found.planned and found.step is not None:
+        # One step an epoch may go missing in the rounding of a last, partial accumulation; where an error left the
+        # step that came next, none did.
+        spare = 0 if _error_after(record, found.step) else max(1, found.epochs or 1)
+        if found.planned - found.step > spare:
+            return f"{count(found.step)} of {count(found.planned)} steps"
+        return ""
+    if found.epochs and found.epoch and found.epoch < found.epochs and not found.planned:
+        return f"epoch {count(found.epoch)} of {count(found.epochs)}"
+    return ""
+
+
+def _missing_of_fit(event: dict[str, Any]) -> str:
+    if flag(event, "stopped"):
+        return ""
+    done, planned = whole(event, "steps"), whole(event, "steps_planned")
+    epochs, wanted = whole(event, "epochs"), whole(event, "epochs_planned")
+    if done is not None and planned:
+        return f"{count(done)} of {count(planned)} steps" if planned - done > max(1, wanted or 1) else ""
+    return f"{count(epochs)} of {count(wanted)} epochs" if epochs is not None and wanted and epochs < wanted else ""
+
+
+@once
+def deliberate_stop(record: RecordLike) -> str:
+    """Give the words with which a framework or a callback said that it stops on purpose."""
+    for event in record.events_of("early-stop")[-1:]:
+        monitor = text(event, "monitor")
+        went_by = f", going by {monitor}" if monitor else ""
+        return f"{text(event, 'by') or 'a callback'} ended the training{went_by}"
+    return last_line_with(_DELIBERATE, printed_text(record))
+
+
+def exhausted_warning(record: RecordLike) -> str:
+    """Give the warning that the input ran out, from the warnings or the output."""
+    for event in reversed(record.events_of("warning")):
+        if _EXHAUSTED.search(text(event, "message")):
+            return _sentence(text(event, "message"))
+    return _sentence(last_line_with(_EXHAUSTED, printed_text(record)))
+
+
+def _sentence(said: str) -> str:
+    # What comes before is the file that warned, what comes after is advice.
+    found = re.search(r"(?:Your )?[Ii]nput ran out of data[^.\n]{0,80}", said)
+    return found.group(0) if found else said.strip()[:120]
+
+
+def swallowed_error(record: RecordLike) -> Raised | None:
+    """Give an error that went by although the command ended with exit code 0."""
+    part = roles(record)
+    for event in record.events_of("exception"):
+        if part.get(whole(event, "pid") or 0) == "trainer" and flag(event, "main") is not False:
+            return raised_in(record, None)
+    left = _error_after(record, progress_of(record).step or 0)
+    if left is not None:
+        return raised_from(left)
+    printed = [one for one in printed_tracebacks(record) if one.name not in ("KeyboardInterrupt", "SystemExit")]
+    return printed[-1] if printed else None
+
+
+def _error_after(record: RecordLike, done: int) -> dict[str, Any] | None:
+    """Give an error that left a step and was caught further out, with no step after it."""
+    return next((event for event in record.events_of("step-error")[::-1] if (whole(event, "step") or 0) > done), None)
+
+
+def exit_line(record: RecordLike) -> Frame | None:
+    """Give the user's own line that called for the exit."""
+    for event in reversed(record.events_of("exit-called")):
+        file = text(event, "file")
+        if file and is_user_file(file):
+            code = text(event, "code").strip()
+            if _ORDINARY.search(code) or not _amid_steps(record, moment(event)):
+                return None
+            return Frame(file, whole(event, "line") or 0, text(event, "function"), code, True)
+    return None
+
+
+def _amid_steps(record: RecordLike, m: float) -> bool:
+    # An exit at the end of the script comes after the last step by what saving and evaluating take.
+    windows = record.lines("steps")
+    if not windows:
+        return True
+    took = [total / n for line in windows if (total := number(line, "sum")) and (n := number(line, "n"))]
+    return m - moment(windows[-1]) <= max(2.0, 3 * median(took or [0.0]))
+
+
+@once
+def shortfall_of(record: RecordLike) -> Shortfall | None:
+    """Tell a run that stopped early without meaning to from one that did all, or stopped on purpose."""
+    died = _trainer_died(record)
+    missing = missing_steps(record)
+    if died is not None:
+        return Shortfall(missing, raised=died)
+    dry = "" if record.events_of("early-stop") else _dry(record)
+    if dry:
+        return Shortfall(dry, dry=True)
+    if not missing or record.recorder_lost:
+        return None
+    warning = exhausted_warning(record)
+    if deliberate_stop(record) and not warning:
+        return None
+    error, line = swallowed_error(record), exit_line(record)
+    source = progress_of(record).source.lower()
+    guessed = any(word in source for word in _GUESSED)
+    if guessed and not (warning or error or line):
+        return None
+    return Shortfall(missing, warning, error, line)
+
+
+def _dry(record: RecordLike) -> str:
+    """Say that all steps were made in the first pass, where later ones found nothing left to read."""
+    found = progress_of(record)
+    if not found.step:
+        return ""
+    begun = [(whole(event, "epoch") or 0, whole(event, "step")) for event in record.events_of("epoch")]
+    empty = [epoch for epoch, step in begun if step == found.step]
+    # The last pass of a run that is over may well have begun; several that began without a step were empty.
+    if len(empty) >= 2 and min(empty) > 1:
+        return f"{count(found.step)} steps, none of them after epoch {min(empty) - 1} of {max(empty)}"
+    for event in record.events_of("idle-passes"):
+        if whole(event, "step") == found.step:
+            of = f" of {count(found.epochs)}" if found.epochs else ""
+            return f"{count(found.step)} steps, none of them after epoch {count(whole(event, 'epoch') or 1)}{of}"
+    if len(begun) > 1 or found.epochs == 1:
+        return ""
+    if any(read_once(record.source(file)) for file in user_files(record)):
+        of = f" of {count(found.epochs)} epochs" if found.epochs else " pass"
+        return f"{count(found.step)} steps, all of them in the first{of}"
+    return ""
+
+
+def _trainer_died(record: RecordLike) -> Raised | None:
+    # `train.py | tee log` ends with tee's exit code: the trainer's own error must not be lost in the pipe.
+    part = roles(record)
+    for event in record.events_of("exception"):
+        trainer = part.get(whole(event, "pid") or 0) == "trainer" and flag(event, "main") is True
+        if trainer and text(event, "type") not in ("SystemExit", "KeyboardInterrupt", ""):
+            return raised_in(record, None)
+    return None

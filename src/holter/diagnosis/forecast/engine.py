@@ -1,0 +1,207 @@
+"""What is still to come, said while the run is on: which wall it will meet, at which step and when.
+
+Followed sample by sample with bounded memory, no clock and no file: the time comes with the lines. It speaks once of
+each wall, again when the estimate has moved a lot, and once more when the wall is out of sight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holter.diagnosis.core.epochs import rises_between
+from holter.diagnosis.core.fields import number, part
+from holter.diagnosis.forecast.extrapolate import USED, Outlook, outlook, outlook_by_epoch
+from holter.diagnosis.forecast.gauges import Gauges
+from holter.diagnosis.forecast.message import Foretold, moved_far, out_of_sight, words_of
+from holter.diagnosis.forecast.next_checkpoint import next_checkpoint
+from holter.diagnosis.forecast.pace import Course
+from holter.diagnosis.forecast.series import Track
+from holter.diagnosis.forecast.slowing import StepTimes
+from holter.diagnosis.leak.retained_live import Holding, Source
+from holter.units import count, duration
+
+_EACH = 0.45  # seconds between two looks at the same track, and the part of the run's age
+_EACH_OF_AGE = 0.02
+_AT_LEAST = 4.0  # seconds of growth: teeth of a garbage collector rise as steadily for as long
+_AT_LEAST_KNOWN = 1.5  # where what grows is known and has no bound
+_ALMOST = 0.9  # of the room used: then it is said whatever it may be
+_USED_UNKNOWN = 0.32  # of the room, where nothing says what grows: what fills and stays often takes less
+_USED_TAMED = 0.6  # where the script takes out again what it puts in
+_RISES = 5  # on a disk: of five files in a row that come, none went
+_LONG = 600.0  # seconds of growth after which less of the room needs to be used
+_BLIND = 30.0  # seconds of growth, where no steps are known, and the part of the room that it has to have used
+_BLIND_USED = 0.4
+
+
+class Foresight:
+    """Asked at each tick of the recorder; gives what there is to say, as fields of a `forecast` event."""
+
+    def __init__(self, source: Source | None = None) -> None:
+        self._course = Course()
+        self._holding = Holding(source)
+        self._gauges = Gauges()
+        self._tracks: dict[tuple[str, str], Track] = {}
+        self._times = StepTimes()
+        self._slow_said = 0.0
+        self._slow_looked = 0.0
+
+    def observe(
+        self, sample: dict[str, Any], lines: list[dict[str, Any]], events: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Take in a sample, the timeline lines and the events that came with it; give what is to be said now."""
+        course = self._course
+        course.follow(sample, lines, events)
+        self._holding.follow(events)
+        for line in lines:
+            if line.get("k") == "steps" and line.get("pid") == course.pid:
+                self._times.add(line)
+        self._times.spent(course.step, number(part(sample, "processes"), "cpu_s"))
+        said = []
+        for gauge in self._gauges.read(sample, lines):
+            track = self._tracks.get((gauge.what, gauge.name))
+            if track is None or track.limit_moved(gauge.limit):
+                track = self._tracks[gauge.what, gauge.name] = Track(gauge)
+            track.add(gauge, course)
+            if course.now - track.looked >= max(_EACH, _EACH_OF_AGE * course.age):
+                track.looked = course.now
+                told = self._look(track)
+                if told is not None:
+                    said.append(told)
+        slower = self._slower()
+        full = [told for event in events if (told := next_checkpoint(event, course)) is not None]
+        return [*said, *full, slower] if slower is not None else [*said, *full]
+
+    def _look(self, track: Track) -> dict[str, Any] | None:
+        ahead, course = self._ahead(track), self._course
+        if track.foretold is None:
+            if ahead is None or not self._in_reach(ahead, track) or not self._nearest(ahead, track):
+                track.agreed = 0
+                return None
+            # Two looks that agree: one reading at an odd moment is no news.
+            track.agreed += 1
+            if track.agreed < 2:
+                return None
+            return self._tell(track, ahead)
+        if ahead is not None and self._in_reach(ahead, track):
+            return self._tell(track, ahead) if moved_far(track.foretold, ahead, course) else None
+        if out_of_sight(track.foretold, track, course):
+            gauge = track.gauge
+            text = f"{gauge.subject} has levelled off at {gauge.unit(gauge.used)}; {gauge.wall} is out of sight"
+            track.foretold, track.agreed, track.hushed = None, 0, track.hushed + 1
+            return {"what": gauge.what, "state": "over", "at_step": course.step, "text": text}
+        return None
+
+    def _ahead(self, track: Track) -> Outlook | None:
+        course, limit = self._course, track.gauge.limit
+        if not track.by_step:
+            return self._blind(track)
+        points = track.points
+        if len(points) < 4 or points[-1][0] - points[0][0] < 3:
+            return None
+        begins, long = course.epoch_begins, course.age > _LONG
+        if track.gauge.what == "memory" and self._holding.lasting:
+            found = outlook(points, limit, long=long)
+            if found is not None:
+                return found
+        if len(begins) < 2:
+            found = outlook(points, limit, used=self._enough(track), long=long)
+            if found is None or not begins:
+                return found
+            # A cache that fills in the first epoch is full at its end.
+            within = found.at <= begins[0][0] + course.epoch_length
+            return found if within or found.rise > _ALMOST * (limit - track.gauge.used + found.rise) else None
+        by_epoch = outlook_by_epoch(track.levels(begins), limit, track.over_level(begins))
+        if rises_between(points, [step for step, _ in begins]):
+            return by_epoch
+        later = [point for point in points if point[0] >= begins[1][0]]
+        return outlook(later, limit, long=long) or _same_beyond(points, later, limit) or by_epoch
+
+    def _enough(self, track: Track) -> float:
+        """Give the part of the room that growth has to use before it is spoken of, by what is known of its cause."""
+        if track.gauge.what != "memory" or self._holding.endless:
+            return USED
+        return _USED_TAMED if self._holding.tamed else _USED_UNKNOWN
+
+    def _blind(self, track: Track) -> Outlook | None:
+        """Without steps, data that is being loaded looks like a leak: only much growth over a long time counts."""
+        points = track.points
+        if self._course.adapters or len(points) < 10 or points[-1][0] - points[0][0] < _BLIND:
+            return None
+        found = outlook(points, track.gauge.limit)
+        room = track.gauge.limit - track.gauge.used
+        return found if found is not None and found.rise >= _BLIND_USED * (room + found.rise) else None
+
+    def _in_reach(self, ahead: Outlook, track: Track) -> bool:
+        """Tell whether the wall comes before the run's planned end, and is the run's own doing."""
+        course = self._course
+        if track.by_step and course.planned is not None and ahead.at > course.planned:
+            return False
+        known = track.gauge.what == "memory" and self._holding.endless
+        grew_for = (course.step - ahead.since) * (course.per_step or 0.0)
+        if track.by_step and grew_for < (_AT_LEAST_KNOWN if known else _AT_LEAST):
+            return False
+        if track.gauge.what == "disk" and track.rises(ahead.rise) < _RISES:
+            return False
+        to_come = self._holding.to_come if track.gauge.what == "memory" else None
+        if to_come is not None and track.gauge.used + 1.2 * to_come < track.gauge.limit:
+            return False  # what grows is full before the limit is met
+        return track.is_own(ahead)
+
+    def _nearest(self, ahead: Outlook, track: Track) -> bool:
+        """Of the walls of one kind only the first to be met is told."""
+        others = [other for (what, _), other in self._tracks.items() if what == track.gauge.what and other is not track]
+        told = [other.foretold for other in others if other.foretold is not None and other.by_step == track.by_step]
+        return all(foretold.ahead.at > ahead.at for foretold in told)
+
+    def _tell(self, track: Track, ahead: Outlook) -> dict[str, Any]:
+        course = self._course
+        pace = (course.per_step or 0.0) if track.by_step else 1.0
+        now = float(course.step) if track.by_step else course.now
+        ahead_s = [max(0.0, x - now) * pace for x in (ahead.at, ahead.earliest, ahead.latest)]
+        track.foretold = Foretold(ahead, now, course.now, track.gauge.used)
+        told: dict[str, Any] = {"what": track.gauge.what, "name": track.gauge.name, "state": "foreseen"}
+        told |= {"at_step": course.step, "limit": track.gauge.limit, "used": track.gauge.used}
+        told |= dict(zip(("when", "earliest", "latest"), (course.wall + s for s in ahead_s), strict=True))
+        if track.by_step:
+            told |= {
+                "step": round(ahead.at),
+                "step_earliest": round(ahead.earliest),
+                "step_latest": round(ahead.latest),
+            }
+            told |= {"per_step": ahead.slope, "since_step": round(ahead.since)}
+        else:
+            told |= {"per_second": ahead.slope}
+        if ahead.by_epoch:
+            told["per_epoch"] = ahead.by_epoch
+        told["text"] = words_of(track.gauge, ahead, track.by_step, ahead_s[0], course)
+        return told
+
+    def _slower(self) -> dict[str, Any] | None:
+        course = self._course
+        if course.now - self._slow_looked < 2.0:
+            return None
+        self._slow_looked = course.now
+        found = self._times.slowing()
+        if found is None or found.factor < 2 * self._slow_said:
+            return None
+        self._slow_said = found.factor
+        text = (
+            f"steps get slower and slower: {duration(found.before)} at step {count(found.since)}, "
+            f"{duration(found.now)} now, {found.factor:.1f} times as long"
+        )
+        told: dict[str, Any] = {"what": "step-time", "state": "slower", "at_step": course.step}
+        return told | {"since_step": found.since, "before": found.before, "now": found.now, "text": text}
+
+
+def _same_beyond(points: list[tuple[float, float]], later: list[tuple[float, float]], limit: float) -> Outlook | None:
+    """Growth of the first epoch that goes on in the second as it was needs less of it to be seen."""
+    found = outlook(points, limit)
+    if found is None or len(later) < 4:
+        return None
+    span = later[-1][0] - later[0][0]
+    few = max(1, len(later) // 5)
+    before, after = (sorted(value for _, value in some)[few // 2] for some in (later[:few], later[-few:]))
+    risen = after - before
+    expected = found.slope * span * (1 - 1 / max(2, len(later) // few))
+    room = limit - (points[-1][1] - found.rise)
+    return found if risen >= 0.7 * expected and risen >= 0.04 * room else None

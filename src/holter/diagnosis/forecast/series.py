@@ -1,0 +1,86 @@
+"""One gauge over the course of a run: its readings by step, thinned so that weeks fit into a few hundred."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+from holter.diagnosis.core.epochs import by_span
+from holter.diagnosis.core.trend import evenly, slope
+from holter.diagnosis.forecast.extrapolate import Outlook
+from holter.diagnosis.forecast.gauges import Gauge
+from holter.diagnosis.forecast.pace import Course
+
+if TYPE_CHECKING:
+    from holter.diagnosis.forecast.message import Foretold
+
+_MOST = 240
+_SETTLES = 2  # the first steps allocate what is then reused
+
+
+class Track:
+    """The readings of one gauge, and what was last said of it."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self.gauge = gauge
+        self.by_step = False
+        self.points: list[tuple[float, float]] = []
+        self.looked = float("-inf")
+        self.foretold: Foretold | None = None
+        self.agreed = 0
+        self.hushed = 0
+        self._own: list[tuple[float, float]] = []
+        self._turn = 0
+
+    def limit_moved(self, limit: float) -> bool:
+        """Tell whether the wall is another one than before."""
+        return abs(limit - self.gauge.limit) > 0.02 * self.gauge.limit
+
+    def add(self, gauge: Gauge, course: Course) -> None:
+        """Take in a reading; with the first step all that came before it is forgotten: it was no training."""
+        self.gauge = gauge
+        if course.step > 0 and not self.by_step:
+            self.by_step, self.points, self._own = True, [], []
+        if self.by_step and course.step < _SETTLES:
+            return
+        x = float(course.step) if self.by_step else course.now
+        if course.turn != self._turn:
+            self.points, self._own, self._turn = [], [], course.turn  # another process is the trainer now
+        self.points.append((x, gauge.used))
+        if len(self.points) > _MOST:
+            self.points = _thinned(self.points)
+        if gauge.own is not None:
+            self._own.append((x, gauge.own))
+            if len(self._own) > _MOST:
+                self._own = _thinned(self._own)
+
+    def is_own(self, ahead: Outlook) -> bool:
+        """Tell whether the run itself carries at least half of a growth that others may have a part in."""
+        if self.gauge.own is None:
+            return True
+        within = evenly([point for point in self._own if point[0] >= ahead.since], 40)
+        return len(within) >= 3 and slope(within) >= 0.5 * ahead.slope
+
+    def rises(self, whole: float) -> int:
+        """Give how many readings lie above the one before them by a part of the whole rise that counts."""
+        return sum(after[1] - before[1] > 0.02 * whole for before, after in pairwise(self.points))
+
+    def levels(self, begins: list[tuple[int, int]]) -> list[tuple[float, float]]:
+        """Give the step at which each epoch began and the middle reading in it, once it has three."""
+        steps = [step for step, _ in begins]
+        last = len(steps) - 1
+        # Of the epoch that is on, a first reading alone says little.
+        spans = by_span(self.points, steps).items()
+        return [(float(steps[at]), median(some)) for at, some in spans if at < last or len(some) >= 3]
+
+    def over_level(self, begins: list[tuple[int, int]]) -> float:
+        """Give how far an epoch's highest reading lies above its middle one."""
+        spans = list(by_span(self.points, [step for step, _ in begins]).values())[-3:]
+        return median(max(some) - median(some) for some in spans) if spans else 0.0
+
+
+def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Keep the last quarter as it is and half of what lies before it."""
+    late = len(points) * 3 // 4
+    return [*points[:late:2], *points[late:]]

@@ -1,0 +1,129 @@
+"""What a hung run is blocked in, told from its stacks, its state and its use of the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holter.diagnosis.core.evidence import last_processes
+from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.fields import flag, moment, number, rows, text, whole
+from holter.diagnosis.core.frames import Frame
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.hang.lock_holder import holder_of
+from holter.diagnosis.hang.ranks import at_fault, disagreement, ranks_of, steps_evidence
+from holter.diagnosis.hang.stalls import Stack, open_stall, stacks_of, stall_line, stalled_for, threshold
+from holter.diagnosis.hang.waits import Wait, in_collective, in_framework, kind_of_wait, target_of
+from holter.diagnosis.memory.paging import paged_during
+from holter.finding import Culprit, Ending, Evidence, Grade
+from holter.units import duration
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """What holds a hung run: the kind of wait, how sure that is, the line, and the proof."""
+
+    detail: str
+    grade: Grade
+    words: str
+    line: Frame | None
+    evidence: tuple[Evidence, ...]
+    cure: str = ""
+    worker: Stack | None = None
+    others: tuple[tuple[str, Frame], ...] = ()
+
+    @property
+    def claim(self) -> str:
+        """Say where it stands and what it does there, as a sentence."""
+        at = f" at {self.line.short}" if self.line is not None else ""
+        return f"the process{at} {self.words}"
+
+    @property
+    def line_code(self) -> str:
+        return self.line.code if self.line is not None else ""
+
+    @property
+    def culprit(self) -> Culprit | None:
+        return self.line.culprit if self.line is not None else None
+
+
+@once
+def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
+    """Tell what kind of wait a hung run is in; None when the run did not hang."""
+    if ending.kind != "hung":
+        return None
+    stall = open_stall(record) or (record.events_of("stall") or [{}])[-1]
+    since = number(stall, "since")
+    if since is not None and paged_during(record, since, moment(stall)):
+        return None  # it moves, from page to page: that is `thrash`, not a hang
+    stacks = stacks_of(record, ("stall", "attach"))
+    mine = next((stack for stack in stacks if stack.pid == whole(stall, "pid")), None)
+    line = stall_line(record, stall)
+    # The wait is what lies inside the user's own innermost line; what is around it is not the cause.
+    inside = mine.inside if mine is not None else ()
+    ranks = ranks_of(record, stacks)
+    odd = at_fault(record, ranks) if len(ranks) > 1 else None
+    waiting = next((stack for stack in stacks if odd is not None and stack.pid == odd.pid), None)
+    if waiting is not None and in_collective(waiting.inside):
+        # The rank that was seen first to stand still may be the one that the others wait for.
+        mine, inside, line = waiting, waiting.inside, next(iter(waiting.user_frames), line)
+    wait = kind_of_wait(record, stall, inside, line.code if line is not None else "", stacks)
+    # Where the kernel has said who waits for whom, no lock is to be looked for.
+    locked = wait.detail == "deadlock" and not rows(stall, "circle")
+    words, others = wait.words, _other_waits(mine) if locked else ()
+    if others and wait.grade == "hypothesis" and in_framework(inside):
+        # `fit` draws its data in another thread: what stands in the user's generator there is what it waits for.
+        at = others[0][1]
+        fed = f"waits for its data, while the thread that makes them stands at {at.short}{_code(at)}"
+        worker = Stack(mine.pid if mine else None, "worker", (at,))
+        wait, words, others = Wait("worker", "supported", fed, "", worker), fed, ()
+    holder = holder_of(record, mine.pid if mine else None, line) if locked else None
+    if wait.detail == "collective":
+        words += disagreement(ranks)
+    elif holder is not None:
+        # Who holds it proves the wait as well as frames do, where the process was seen to stand still.
+        stands = (
+            flag(stall, "same_place") and number(stall, "cpu") is not None and number(record.meta, "attached") is None
+        )
+        wait = replace(wait, grade="established" if holder.sure and stands else wait.grade, cure=holder.cure)
+        words, others = words + holder.words, ()
+    elif others:
+        name, at = others[0]
+        words += f", while {f'thread {name}' if name else 'another thread'} stands at {at.short}{_code(at)}"
+    proof = (*(holder.evidence if holder is not None else ()), *_proof(record, stall, mine))
+    proof += steps_evidence(ranks) if wait.detail == "collective" else ()
+    return Blocked(wait.detail, wait.grade, words, line, proof, wait.cure, wait.worker, others)
+
+
+def _code(frame: Frame) -> str:
+    return f" ({frame.code})" if frame.code else ""
+
+
+def _other_waits(mine: Stack | None) -> tuple[tuple[str, Frame], ...]:
+    """Give the process's other threads that stand in code of the user's: one of them may hold what is waited for."""
+    return mine.others[:3] if mine is not None else ()
+
+
+def _proof(record: RecordLike, stall: dict[str, Any], mine: Stack | None) -> tuple[Evidence, ...]:
+    found, left = [], exit_of(record)
+    took = stalled_for(record, stall, left.m if left is not None else None)
+    if took is not None:
+        limit = threshold(stall) if number(record.meta, "attached") is None else ""
+        found.append(Evidence("no progress", f"for {duration(took)}" + (f" ({limit})" if limit else "")))
+    cpu, call = number(stall, "cpu"), text(stall, "syscall") or text(stall, "wchan").partition(".")[0]
+    if cpu is not None:
+        held = f", in the kernel's {call}{target_of(stall)}" if call and call != "0" else ""
+        held += ", the same frames twice" if flag(stall, "same_place") else ""
+        busy = f"{cpu:.1f} cores busy" if cpu >= 0.05 else "idle"
+        found.append(Evidence("CPU", busy + held))
+    for frame in mine.user_frames[1:4] if mine is not None else ():
+        code = f"    {frame.code}" if frame.code else ""
+        found.append(Evidence("called from", f"{frame.short}{code}"))
+    for name, frame in mine.others[:3] if mine is not None else ():
+        found.append(Evidence("thread", f"{name} at {frame.short}    {frame.code}".strip()))
+    dead = [row for row in last_processes(record) if text(row, "state").startswith(("Z", "D"))]
+    for row in dead[:3]:
+        words = "is dead" if text(row, "state").startswith("Z") else "sleeps uninterruptibly"
+        found.append(Evidence("process", f"pid {whole(row, 'pid')} {text(row, 'name')} {words}"))
+    return tuple(found)

@@ -1,0 +1,168 @@
+"""Who holds what a hung thread waits for: the thread itself, another one, or nobody any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holter.diagnosis.core.fields import flag, rows, text, whole
+from holter.diagnosis.core.frames import Frame, frames_of, innermost_first
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.tracebacks import printed_tracebacks
+from holter.diagnosis.hang.locking import Wanted, calls_on, held_since, wanted_on
+from holter.diagnosis.hang.stalls import main_thread
+from holter.finding import Evidence
+
+
+@dataclass(frozen=True)
+class Thread:
+    """One thread of the hung process, innermost call first."""
+
+    name: str
+    frames: tuple[Frame, ...]
+    main: bool = False
+
+    @property
+    def user(self) -> tuple[Frame, ...]:
+        return tuple(frame for frame in self.frames if frame.user)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds it, as the end of a sentence; the proof; what to change; and whether it is certain."""
+
+    words: str
+    evidence: tuple[Evidence, ...]
+    cure: str
+    sure: bool = False
+
+
+def holder_of(record: RecordLike, pid: int | None, line: Frame | None) -> Holder | None:
+    """Say who holds the lock, or who should serve the queue, that a line waits for."""
+    if line is None:
+        return None
+    wanted = wanted_on(record.source(line.file), line.line)
+    if wanted is None:
+        return None
+    threads = threads_of(record, pid)
+    mine = next((thread for thread in threads if thread.main), None)
+    others = [thread for thread in threads if not thread.main and thread.user]
+    if wanted.kind == "lock":
+        return _of_lock(record, wanted, mine, others) or _never_released(record, wanted, line)
+    if wanted.kind in ("queue", "full queue", "event"):
+        return _of_served(record, wanted, line, others)
+    return None
+
+
+def threads_of(record: RecordLike, pid: int | None) -> list[Thread]:
+    """Give all threads of a process at the last look at them; the main one is marked."""
+    for event in reversed(record.events_of("stacks")):
+        if whole(event, "pid") != pid or text(event, "reason") not in ("stall", "attach") or not rows(event, "threads"):
+            continue
+        chosen = main_thread(event)
+        found = []
+        for thread in rows(event, "threads"):
+            frames = innermost_first(frames_of(thread))
+            main = flag(thread, "main") is True or frames == chosen
+            found.append(Thread(text(thread, "name"), tuple(frames), main))
+        return found
+    return []
+
+
+def _of_lock(record: RecordLike, wanted: Wanted, mine: Thread | None, others: list[Thread]) -> Holder | None:
+    taken = _taken_by(record, mine, wanted.last) if mine is not None else None
+    if taken is not None:
+        words = f"; the same thread has held it since {taken.short}{_code(taken)}, and a Lock can't be taken twice"
+        cure = f"take `{wanted.name}` once: call from outside of the `with`, or make it a threading.RLock()"
+        return Holder(words, (Evidence("held by", f"the same thread, since {taken.short}{_code(taken)}"),), cure, True)
+    for other in others:
+        taken = _taken_by(record, other, wanted.last)
+        if taken is None:
+            continue
+        at, name = other.user[0], other.name or "another thread"
+        proof = [Evidence("held by", f"{name} since {taken.short}{_code(taken)}; it stands at {at.short}{_code(at)}")]
+        words = f"; {name} has held it since {taken.short}{_code(taken)}"
+        theirs = wanted_on(record.source(at.file), at.line)
+        back = _taken_by(record, mine, theirs.last) if theirs is not None and mine is not None else None
+        if theirs is not None and back is not None:
+            words += (
+                f" and waits at {at.short}{_code(at)} for `{theirs.name}`, which this thread holds since {back.short}"
+            )
+            proof.append(Evidence("held by", f"this thread holds `{theirs.name}` since {back.short}{_code(back)}"))
+            return Holder(words, tuple(proof), "take the two locks in the same order in both threads", True)
+        return Holder(
+            f"{words} and stands at {at.short}{_code(at)}", tuple(proof), f"see why {name} does not go on", True
+        )
+    return None
+
+
+def _taken_by(record: RecordLike, thread: Thread | None, name: str) -> Frame | None:
+    """Give the line on which a thread took a lock that it still holds."""
+    for frame in thread.user if thread is not None else ():
+        lines = record.source(frame.file)
+        since = held_since(lines, frame.line, name)
+        if since is not None:
+            code = lines[since - 1].strip()[:120] if since <= len(lines) else ""
+            return Frame(frame.file, since, frame.function, code, True)
+    return None
+
+
+def _never_released(record: RecordLike, wanted: Wanted, line: Frame) -> Holder | None:
+    lines = record.source(line.file)
+    taken = [at for at, _ in calls_on(lines, wanted.last, ("acquire",))]
+    if wanted.call != "acquire" or calls_on(lines, wanted.last, ("release",)) or not taken:
+        return None
+    at = f"{_short(line, taken[0])}"
+    words = f"; `{wanted.name}` is taken at {at} and nothing in the script releases it"
+    return Holder(words, (Evidence("taken", f"{at}, never released"),), f"release `{wanted.name}`, best with `with`")
+
+
+def _of_served(record: RecordLike, wanted: Wanted, line: Frame, others: list[Thread]) -> Holder | None:
+    lines = record.source(line.file)
+    serves = [spot for spot in calls_on(lines, wanted.last, wanted.served_by) if spot[0] != line.line]
+    if not serves and wanted.kind != "event":
+        # Handed to a function it may go by another name there.
+        serves = [spot for spot in calls_on(lines, "", wanted.served_by[:2]) if spot[0] != line.line and spot[1]]
+    verb = {"queue": "filled", "full queue": "emptied"}.get(wanted.kind, "set")
+    if not serves:
+        if wanted.kind == "event" and not any(thread.user for thread in others):
+            words = f"; nothing in {line.short.partition(':')[0]} sets or notifies `{wanted.name}`"
+            return Holder(words, (Evidence("serves", f"nobody: no call sets `{wanted.name}`"),), _timeout(wanted))
+        return None
+    at, function = serves[0]
+    spot = _short(line, at)
+    for other in others:
+        met = next((f for f in other.user if f.file == line.file and f.name == function), None)
+        if met is not None and function:
+            stands = other.user[0]
+            words = f"; `{wanted.name}` is {verb} by {other.name or 'a thread'}, which stands at {stands.short}"
+            proof = Evidence("serves", f"{other.name} at {stands.short}{_code(stands)}")
+            return Holder(
+                words + _code(stands), (proof,), f"see why that thread does not go on at {stands.short}", True
+            )
+    if not function or function == line.name:
+        return None
+    died = next((one for one in printed_tracebacks(record) if any(f.name == function for f in one.frames)), None)
+    words = f"; `{wanted.name}` is {verb} only at {spot}, in {function}(), and no thread is in it any more"
+    proofs = [Evidence("serves", f"{function}() at {spot}: no thread is in it any more")]
+    if died is not None:
+        last = next((f for f in reversed(died.frames) if f.user), None)
+        where = f" at {last.short}" if last is not None else ""
+        words += f": it ended with {died.name}{where}"
+        proofs.append(Evidence("it ended with", f"{died.headline[:200]}{where}"))
+    return Holder(words, tuple(proofs), _timeout(wanted), True)
+
+
+def _timeout(wanted: Wanted) -> str:
+    if wanted.kind == "queue":
+        return "let the producer always end with a mark (put(None) in a `finally`), and give get() a timeout"
+    if wanted.kind == "full queue":
+        return "let the consumer take until it is told to stop, and give put() a timeout"
+    return f"see who should set `{wanted.name}`; give the wait a timeout"
+
+
+def _short(line: Frame, at: int) -> str:
+    return f"{line.short.rpartition(':')[0]}:{at}"
+
+
+def _code(frame: Frame) -> str:
+    return f" ({frame.code[:60]})" if frame.code else ""

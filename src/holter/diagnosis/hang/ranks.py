@@ -1,0 +1,136 @@
+"""The ranks of one training: where each stands, how far it came, and which of them the others wait for."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holter.diagnosis.core.evidence import roles
+from holter.diagnosis.core.fields import rows, text, whole
+from holter.diagnosis.core.frames import Frame, frames_of, last_user_frame
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.hang.stalls import Stack
+from holter.diagnosis.hang.waits import collective_name, in_collective
+from holter.finding import Evidence
+from holter.source.lines import tree_of
+
+# What gloo, NCCL and their watchdogs say on a rank whose peers did not come, or went away.
+PEER_LOST = re.compile(
+    r"Connection closed by peer|Timed out waiting \d+ ?ms|Watchdog caught collective operation timeout|"
+    r"wait timeout after \d+ms|gloo.{0,200}(?:Connection reset|Broken pipe|Socket closed|timed? ?out)|"
+    r"NCCL.{0,200}(?:remote process exited|unhandled system error|timeout)|Socket Timeout",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank: its number, its steps, and where it stood when it was last looked at."""
+
+    pid: int
+    number: str
+    steps: int = 0
+    frame: Frame | None = None
+    collective: str = ""
+    raised: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.number}" if self.number else f"pid {self.pid}"
+
+    @property
+    def place(self) -> str:
+        if self.frame is None:
+            return ""
+        return f"{self.frame.short} ({self.frame.code[:60]})" if self.frame.code else self.frame.short
+
+
+def ranks_of(record: RecordLike, stacks: list[Stack]) -> list[Rank]:
+    """Give the trainers that a launcher numbered, or those that were looked at, in the order of their numbers."""
+    part = roles(record)
+    numbers: dict[int, str] = {}
+    for event in record.events_of("guest"):
+        pid, said = whole(event, "pid"), event.get("rank")
+        if pid is not None and isinstance(said, (int, str)) and not isinstance(said, bool):
+            numbers[pid] = str(said)
+    steps: dict[int, int] = {}
+    for line in record.lines("sample"):
+        for state in rows(line, "guests"):
+            steps[whole(state, "pid") or 0] = max(steps.get(whole(state, "pid") or 0, 0), whole(state, "step") or 0)
+    for line in record.lines("steps"):
+        steps[whole(line, "pid") or 0] = max(steps.get(whole(line, "pid") or 0, 0), whole(line, "last") or 0)
+    seen = {stack.pid: stack for stack in stacks if stack.pid and (stack.role or part.get(stack.pid)) == "trainer"}
+    raised = {whole(event, "pid"): event for event in record.events_of("exception")}
+    found = []
+    for pid in sorted({*seen, *(pid for pid in numbers if part.get(pid) == "trainer")} - {None}, key=lambda p: p or 0):
+        if pid is None:
+            continue
+        stack, failed = seen.get(pid), raised.get(pid)
+        frame = stack.user_frames[0] if stack is not None and stack.user_frames else None
+        inside = stack.inside if stack is not None else ()
+        name = collective_name(inside) if in_collective(inside) else ""
+        said = text(failed, "message")
+        if failed is not None and PEER_LOST.search(said):
+            frame = last_user_frame(frames_of(failed)) or frame
+        found.append(Rank(pid, numbers.get(pid, ""), steps.get(pid, 0), frame, name, said))
+    return sorted(found, key=lambda rank: (rank.number.zfill(6), rank.pid))
+
+
+def disagreement(found: list[Rank]) -> str:
+    """Say where the ranks stand against each other, as the end of a sentence."""
+    waiting = [rank for rank in found if rank.collective and rank.frame is not None]
+    absent = [rank for rank in found if not rank.collective and rank.frame is not None and not rank.raised]
+    if absent:
+        return f"; {absent[0].name} never came: it stands at {absent[0].place}"
+    places = {(rank.collective, rank.frame.short if rank.frame else "") for rank in waiting}
+    if len(waiting) >= 2 and len(places) >= 2:
+        said = ", ".join(f"{rank.name} waits in {rank.collective} at {rank.place}" for rank in waiting[:3])
+        return f"; {said}: they never meet"
+    return ""
+
+
+def steps_evidence(found: list[Rank]) -> tuple[Evidence, ...]:
+    """Give how many steps each rank had made, where they differ or some stand elsewhere."""
+    if len(found) < 2:
+        return ()
+    said = ", ".join(f"{rank.name} made {rank.steps:,}" for rank in found[:8])
+    return (Evidence("steps", said),)
+
+
+def at_fault(record: RecordLike, found: list[Rank]) -> Rank | None:
+    """Choose the rank whose line is the odd one: a collective that only some ranks are let into, else an extra step."""
+    waiting = [rank for rank in found if rank.collective and rank.frame is not None]
+    if len({rank.frame.short for rank in waiting if rank.frame}) < 2:
+        return waiting[0] if waiting else None
+    for rank in waiting:
+        if rank.frame is not None and only_for_some(record.source(rank.frame.file), rank.frame.line):
+            return rank
+    # One that waits at a barrier has come to the end of its steps; the other wants more of them.
+    return next((rank for rank in waiting if "barrier" not in rank.collective), waiting[0])
+
+
+def only_for_some(lines: Sequence[str], line: int) -> bool:
+    """Tell whether a line stands under an `if` that asks for the rank."""
+    tree = tree_of(lines)
+    if tree is None:
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and node.lineno < line <= (node.end_lineno or node.lineno):
+            names = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
+            names |= {n.attr for n in ast.walk(node.test) if isinstance(n, ast.Attribute)}
+            if any("rank" in name.lower() or "main_process" in name for name in names):
+                return True
+    return False
+
+
+def left_early(record: RecordLike, found: list[Rank], raiser: int | None) -> Rank | None:
+    """Give the rank that went in order, with no error of its own, when another found its connection closed."""
+    gone = {whole(event, "pid") for event in record.events_of("process-gone")}
+    mine = next((rank for rank in found if rank.pid == raiser), None)
+    for rank in found:
+        short = mine is None or 0 < rank.steps <= mine.steps
+        if rank.pid != raiser and not rank.raised and rank.pid in gone and short:
+            return rank
+    return None

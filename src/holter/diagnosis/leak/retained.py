@@ -1,0 +1,198 @@
+"""What the censuses inside the process found to grow: each with its name, its growth and the share it explains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.fields import flag, number, rows, text, whole
+from holter.diagnosis.core.rule import RecordLike
+from holter.units import count, size
+
+# A census may catch a variable between two states: the last two together say what is held.
+_LAST = 2
+_MORE_THAN_ALL = 1.5
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One variable, attribute or cache that holds more than it did, as last seen."""
+
+    name: str
+    variable: str
+    scope: str
+    owner: str
+    file: str
+    line: int
+    type: str
+    kind: str
+    element: str
+    keys: str
+    also: tuple[str, ...]
+    shape: tuple[int, ...] | None
+    length: int
+    length_before: int | None
+    held: float
+    grown: float
+    nodes: int
+    nodes_before: int
+    graph: bool
+    saved: bool | None
+    bound: int
+    pid: int | None
+    step: int
+    step_before: int
+    # How much of the growth of the process between the two censuses this is, 1 for all of it.
+    share: float
+    when: float | None = None
+
+    @property
+    def each(self) -> float:
+        """Give the bytes of one entry."""
+        return self.held / self.length if self.length else 0.0
+
+    @property
+    def single(self) -> bool:
+        """Tell one array, tensor or text from a container of several things."""
+        return self.type in ("Tensor", "Parameter", "ndarray", "EagerTensor", "str", "bytes", "bytearray")
+
+    @property
+    def grew_in_length(self) -> bool:
+        return self.length > 1.15 * (self.length_before or 0)
+
+    @property
+    def between_steps(self) -> bool:
+        """Tell whether it grew while no step was taken: in a validation."""
+        return self.length_before is not None and self.step == self.step_before
+
+    @property
+    def graph_grew(self) -> bool:
+        """Tell whether the graph behind one variable got longer: a chain that is never cut."""
+        return self.nodes >= 64 and self.nodes > 1.2 * self.nodes_before > 0
+
+    @property
+    def whole_size(self) -> float | None:
+        """Give what it will hold when it is full; None where nothing bounds it."""
+        return self.held * self.bound / self.length if self.bound and 0 < self.length <= self.bound else None
+
+    @property
+    def where(self) -> str:
+        """Say what kind of name it is, for a sentence: "in the attribute `outputs` of `Net`"."""
+        name = f"`{self.name}`"
+        if self.scope == "cache":
+            return f"the cache of `{self.name}()`"
+        if self.scope == "default":
+            return f"the default value of `{self.variable}` of `{self.owner}()`"
+        if self.scope == "closure":
+            return f"`{self.variable}`, which `{self.owner}()` closes over"
+        return name
+
+    @property
+    def entries(self) -> str:
+        each = f", {size(self.each)} each" if self.each >= 1000 and not self.single else ""
+        word = "entries" if self.type != "lru_cache" else "results"
+        return f"{count(self.length)} {word}{each}"
+
+
+@once
+def holders_of(record: RecordLike, pids: tuple[int, ...] = ()) -> tuple[Holder, ...]:
+    """Give the holders of some processes, of all where none are named, those that explain most first."""
+    told: dict[int | None, list[dict[str, Any]]] = {}
+    for event in record.events_of("held"):
+        pid = whole(event, "pid")
+        if not pids or pid in pids:
+            told.setdefault(pid, []).append(event)
+    found: list[Holder] = []
+    for events in told.values():
+        latest: dict[tuple[str, ...], Holder] = {}
+        for event in events[-_LAST:]:
+            for row in rows(event, "list"):
+                holder = holder_of(event, row)
+                if holder is not None:
+                    latest[(holder.name, holder.scope, holder.owner, holder.file)] = holder
+        found.extend(latest.values())
+    return tuple(sorted(found, key=lambda holder: -holder.share))
+
+
+def holder_of(event: dict[str, Any], row: dict[str, Any]) -> Holder | None:
+    """Read one row of a census; None for one without a name."""
+    held = (number(row, "bytes") or 0.0) + (number(row, "device") or 0.0)
+    before, length = number(row, "bytes_before"), whole(row, "length") or 0
+    on_device = (number(row, "device") or 0.0) > (number(row, "bytes") or 0.0)
+    grew = _grew(event, on_device)
+    grown = held - (before or 0.0)
+    if before is None and grew > 0 and grown > _MORE_THAN_ALL * grew:
+        grown = 0.0  # seen for the first time, and more than all that came since: it was there before
+    shape = row.get("shape")
+    if not text(row, "name"):
+        return None
+    return Holder(
+        name=text(row, "name"),
+        variable=text(row, "variable"),
+        scope=text(row, "scope"),
+        owner=text(row, "owner"),
+        file=text(row, "file"),
+        line=whole(row, "line") or 0,
+        type=text(row, "type"),
+        kind=text(row, "kind"),
+        element=text(row, "element"),
+        keys=text(row, "keys"),
+        also=_names(row.get("also")),
+        shape=tuple(n for n in shape if isinstance(n, int)) if isinstance(shape, list) else None,
+        length=length,
+        length_before=whole(row, "length_before"),
+        held=held,
+        grown=grown,
+        nodes=whole(row, "nodes") or 0,
+        nodes_before=whole(row, "nodes_before") or 0,
+        graph=bool(flag(row, "graph")),
+        saved=flag(row, "saved"),
+        bound=whole(row, "bound") or 0,
+        pid=whole(event, "pid"),
+        step=whole(event, "step") or 0,
+        step_before=whole(event, "step_before") or 0,
+        share=max(0.0, grown / grew) if grew > 0 else 0.0,
+        when=number(event, "t"),
+    )
+
+
+def _grew(event: dict[str, Any], on_device: bool) -> float:
+    if on_device:
+        return _rise(event, "allocated")
+    # What a forked worker copies was in its size from the start: its own pages tell how much it has grown.
+    return max(_rise(event, "rss"), _rise(event, "private"))
+
+
+def _rise(event: dict[str, Any], name: str) -> float:
+    now, then = number(event, name), number(event, f"{name}_before")
+    return now - then if now is not None and then is not None else 0.0
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
+
+
+def best_of(found: Iterable[Holder]) -> Holder | None:
+    """Choose the holder that explains most; of those that hold the same things, the one that has them one by one."""
+    growing = [one for one in found if one.grown > 0 or one.graph_grew]
+    if not growing:
+        return None
+    top = max(one.grown for one in growing)
+    near = [one for one in growing if one.grown >= 0.75 * top]
+    # `history["loss"]` says more than `history`; what got longer says more than what only got heavier.
+    return max(near, key=lambda one: (one.grew_in_length, len(one.name.split("[")), bool(one.file), one.grown))
+
+
+def siblings_share(chosen: Holder, found: Iterable[Holder]) -> float:
+    """Give the share of a holder together with those beside it in the same variable: `stats["a"]` and `stats["b"]`."""
+    root, total = re.split(r"[.\[]", chosen.name)[0], 0.0
+    counted: list[str] = []
+    for one in found:
+        beside = re.split(r"[.\[]", one.name)[0] == root and one.pid == chosen.pid and one.length_before is not None
+        if beside and not any(one.name.startswith(name) or name.startswith(one.name) for name in counted):
+            total += one.share
+            counted.append(one.name)
+    return total

@@ -1,0 +1,60 @@
+"""Losses or states are kept together with the autograd graph that made them.
+
+What it sees: a list, attribute or variable whose tensors still have a `grad_fn` and become more with the steps, or a
+graph behind one variable that gets longer, in a process whose memory grows.
+Why it matters: each kept loss keeps every activation of its step; memory grows by a whole step's worth each time.
+May be confused with: results that are kept without a graph, told as tensors-kept; a graph that is needed until the
+backward of an accumulated loss, which does not grow from step to step.
+How sure: established when what it holds, weighed, is most of the measured growth; supported when the trend is clear
+and such a holder grows with it; else a hypothesis.
+Cure: keep the number, `.item()`, or `.detach()` the tensor; truncate backpropagation through time.
+"""
+
+from __future__ import annotations
+
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.leak.cause import LeakCause, leak_cause
+from holter.diagnosis.leak.detached import cut_parts
+from holter.diagnosis.leak.growing_line import Growing
+from holter.diagnosis.leak.retained import Holder
+from holter.diagnosis.leak.retained_line import line_of
+from holter.finding import Cure, Ending, Finding
+from holter.units import count
+
+CAUSE = "leak.graph-retained"
+
+
+def examine(record: RecordLike, ending: Ending) -> Finding | None:
+    """Name what keeps the graphs, how many, and the line that puts them there."""
+    found = leak_cause(record, ending)
+    if found is None or found.cause != CAUSE or found.holder is None:
+        return None
+    culprit, statement = line_of(record, found.holder)
+    claim = f"{_kept(found.holder)}: {found.words}"
+    return Finding(CAUSE, found.grade, claim, found.evidence, culprit, _cures(found, statement), found.forecast)
+
+
+def _kept(holder: Holder) -> str:
+    if holder.single:
+        many = f" ({count(holder.nodes)} nodes by step {count(holder.step)})" if holder.graph_grew else ""
+        return f"{holder.where} is never cut from the autograd graph, which gets longer with every step{many}"
+    each = "batch of the validation" if holder.between_steps else "step"
+    return f"each {each} keeps a tensor with its autograd graph in {holder.where} ({holder.entries})"
+
+
+def _cures(found: LeakCause, statement: Growing | None) -> tuple[Cure, ...]:
+    holder = found.holder
+    assert holder is not None
+    scalar = holder.shape == () or (holder.shape is not None and all(n == 1 for n in holder.shape))
+    cut = ".item()" if scalar and (statement is None or statement.how != "=") else ".detach()"
+    how = ""
+    if statement is not None and statement.kept and statement.how != "join":
+        parts = cut_parts(statement.kept)
+        kept = statement.keeping_its(cut) if parts is None else statement.keeping(parts)
+        how = f"- {statement.code}\n+ {kept}" if kept != statement.code else ""
+        cut = cut if parts is None else ".item() for a number, .detach() for a tensor"
+    title = "keep the number, not the tensor" if cut == ".item()" else "cut it from its graph before keeping it"
+    cures = [Cure(f"{title}: {cut}", how, "exact")]
+    if holder.between_steps:
+        cures.insert(0, Cure("make no graph where nothing is trained", "+ with torch.no_grad():", "exact"))
+    return tuple(cures)

@@ -1,0 +1,75 @@
+"""Memory grows, and nothing that Python holds grows with it.
+
+What it sees: growth that stands over the steps, of which no variable, model, worker's copy, cache or driver explains
+a part that counts.
+Why it matters: a run that leaks dies at a random epoch; a smaller batch only moves the hour.
+May be confused with: a batch or a spike too large (flat curve, then an end); caches that fill in the first steps.
+How sure: as sure as the trend alone: supported when it is clear and comes to much, else a hypothesis. What was looked
+at and ruled out is said.
+Cure: for a profiler that was left on a schedule; for a library with code of its own: leave out one at a time, use a
+newer release, restart workers now and then.
+"""
+
+from __future__ import annotations
+
+from holter.diagnosis.core.evidence import user_files
+from holter.diagnosis.core.fields import flag, number, whole
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.leak.cause import LeakCause, leak_cause
+from holter.diagnosis.leak.left_on import LeftOn, left_on
+from holter.diagnosis.memory.exhaustion import exhaustion_of
+from holter.finding import Culprit, Cure, Ending, Evidence, Finding
+from holter.source.lines import culprit_at
+from holter.units import count
+
+CAUSE = "leak.native"
+YIELDS_TO = ("recompile", "oversize.helper")
+
+
+def examine(record: RecordLike, ending: Ending) -> Finding | None:
+    """Say how much memory grew per step, up to which limit, and what it is not."""
+    found = leak_cause(record, ending)
+    if found is None or found.cause != CAUSE:
+        return None
+    ran_out = exhaustion_of(record, ending)
+    culprit = ran_out.frame.culprit if ran_out is not None and ran_out.frame is not None else None
+    looked = _looked(record, found)
+    if looked is None:
+        kept = "losses with their graph (use loss.item()), lists, caches, models made in a loop"
+        if found.leak is not None and found.leak.where == "workers":
+            kept = "what the dataset stores in its worker, as a cache or a list"
+        cure = Cure(f"find what is kept from step to step: {kept}")
+        return Finding(CAUSE, found.grade, found.words, found.evidence, culprit, (cure,), found.forecast)
+    recorder = _recorder(record)
+    if recorder is not None:
+        culprit, on = recorder
+        claim = f"{found.words}, while {on.what} is on, which keeps a record of every operation until it is stopped"
+        bounded = (Cure(on.cure, on.how),)
+        return Finding(CAUSE, found.grade, claim, (*found.evidence, looked), culprit, bounded, found.forecast)
+    cures = (
+        Cure("leave out one library with code of its own at a time (decoding, augmentation, logging), and look again"),
+        Cure("use a newer release of it; for a data worker, restart it each epoch (persistent_workers=False)"),
+    )
+    claim = f"{found.words}, and no variable of the script, model or tensor that it can reach grew with it"
+    return Finding(CAUSE, found.grade, claim, (*found.evidence, looked), culprit, cures, found.forecast)
+
+
+def _recorder(record: RecordLike) -> tuple[Culprit, LeftOn] | None:
+    """Find what the script has left on and what takes memory for all that it sees."""
+    for file in user_files(record):
+        on = left_on(record.source(file))
+        if on is not None:
+            return culprit_at(file, record.source(file), on.line), on
+    return None
+
+
+def _looked(record: RecordLike, found: LeakCause) -> Evidence | None:
+    """Say what was looked through; None where no census was taken, or none to its end."""
+    pids = found.leak.pids if found.leak is not None else ()
+    told = [event for event in record.events_of("held") if not pids or whole(event, "pid") in pids]
+    if len(told) < 2 or not any(flag(event, "all") for event in told):
+        return None
+    last = told[-1]
+    seen = whole(last, "looked_at") or 0
+    return Evidence("ruled out", f"{count(len(told))} looks through {count(seen)} objects of the script found nothing "
+                                 "that grew as much", number(last, "t"))  # fmt: skip

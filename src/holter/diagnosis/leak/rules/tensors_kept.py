@@ -1,0 +1,68 @@
+"""Results pile up: a list, dict, history, callback or array holds more with every step.
+
+What it sees: a container or array, found by name inside the process, that grew with the memory of the process.
+Why it matters: memory goes up by what each step leaves behind, until there is none; a smaller batch only delays it.
+May be confused with: a buffer that fills and then stays (its bound is looked for), a cache (looked up again), tensors
+with their autograd graph.
+How sure: established when what it holds is most of the measured growth; supported when the trend is clear and the
+holder is named but explains less; else a hypothesis.
+Cure: keep numbers instead of tensors, write results out, or bound the container.
+"""
+
+from __future__ import annotations
+
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.leak.cause import leak_cause
+from holter.diagnosis.leak.growing_line import Growing
+from holter.diagnosis.leak.retained import Holder
+from holter.diagnosis.leak.retained_line import handed_to, line_of, made_line
+from holter.finding import Cure, Ending, Finding
+from holter.units import size
+
+CAUSE = "leak.tensors-kept"
+
+_WORDS = {"tensor": "tensors", "array": "arrays", "image": "images", "text": "text", "number": "numbers"}
+
+
+def examine(record: RecordLike, ending: Ending) -> Finding | None:
+    """Name the container, its growth and the line that fills it."""
+    found = leak_cause(record, ending)
+    if found is None or found.cause != CAUSE or found.holder is None:
+        return None
+    culprit, statement = line_of(record, found.holder)
+    claim = f"{_kept(found.holder)}: {found.words}"
+    cures = _cures(record, found.holder, statement)
+    return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures, found.forecast)
+
+
+def _kept(holder: Holder) -> str:
+    if holder.single:
+        return f"{holder.where} gets larger and larger, {size(holder.held)} by step {holder.step}"
+    return f"{_WORDS.get(holder.kind, 'objects')} pile up in {holder.where} ({holder.entries})"
+
+
+def _cures(record: RecordLike, holder: Holder, statement: Growing | None) -> tuple[Cure, ...]:
+    if statement is not None and statement.how == "join":
+        return (
+            Cure("write each part out, or into an array of the final size made before the loop", "", "exact"),
+            Cure("keep a running sum or mean of it instead", "", "equivalent"),
+        )
+    handed = handed_to(record, holder) if statement is None and holder.scope == "attribute" else None
+    if handed is not None and handed[1]:
+        return (
+            Cure(f"empty it after each epoch, such as with {handed[1]}.reset(): it keeps all that it is handed"),
+            Cure("keep a running sum or mean of it instead", "", "equivalent"),
+        )
+    bound = made_line(record, holder)
+    how = ""
+    if bound is not None and bound.code.endswith(("= []", "= deque()", "= list()")):
+        name = bound.code.partition("=")[0].rstrip()
+        how = f"- {bound.code}\n+ {name} = collections.deque(maxlen=1000)"
+    number = ""
+    if statement is not None and statement.simple and holder.kind == "tensor" and statement.how == "append":
+        number = f"- {statement.code}\n+ {statement.keeping_its('.mean().item()')}"
+    return (
+        Cure("keep only the numbers you need of each, or write them to disk and clear it after each epoch", number,
+             "equivalent"),
+        Cure("bound it to the newest entries", how, "equivalent"),
+    )  # fmt: skip

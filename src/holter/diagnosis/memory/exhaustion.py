@@ -1,0 +1,252 @@
+"""Memory that ran out: the proof that it did, and the shape of the curve that led there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from holter.diagnosis.core.epochs import epochs_of
+from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.fields import number, text, whole
+from holter.diagnosis.core.frames import Frame
+from holter.diagnosis.core.progress import Progress, progress_of
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.ending.oom_killer import oom_evidence, oom_kill_of, tree_evidence
+from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.ending.tracebacks import Raised
+from holter.diagnosis.leak.growth import Growth, by_step, growth_by_epoch, growth_of, later_growth, steady_rise
+from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, process_curve
+from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, memory_looks
+from holter.finding import Ending, Evidence, Grade
+from holter.units import count, share, size
+
+_ON_DEVICE = re.compile(
+    r"CUDA out of memory|CUDA error: out of memory|HIP out of memory|MPS backend out of memory|OutOfMemoryError|"
+    r"XPU out of memory|ResourceExhaustedError.{0,300}?(?:GPU|gpu|on device|OOM)|RESOURCE_EXHAUSTED",
+    re.DOTALL,
+)
+_ON_HOST = re.compile(
+    r"^(?:\w+\.)*_?(?:Array)?MemoryError\b|Cannot allocate memory|DefaultCPUAllocator: (?:can't|not enough)|"
+    r"std::bad_alloc|Unable to allocate [\d.]+ [KMGT]iB|ResourceExhaustedError",
+    re.MULTILINE,
+)
+# Where a framework updates the weights, runs a model, and makes one: the first that fits a stack counts.
+_PARTS = (
+    ("update", re.compile(r"/torch/optim/|/keras/(?:src/)?optimizers/")),
+    (
+        "step",
+        re.compile(
+            r"/torch/nn/modules/module\.py (?:_call_impl|_wrapped_call_impl|__call__)$|"
+            r"/torch/(?:_tensor|autograd/\w+)\.py |"
+            r"/keras/(?:src/)?(?:backend/\w+/)?trainer\.py |/polymorphic_function\.py |/backprop\.py "
+        ),
+    ),
+    (
+        "model",
+        re.compile(r"/torch/nn/|/keras/(?:src/)?(?:layers|models|initializers)/|/transformers/(?:modeling|models/)"),
+    ),
+)
+_ASKED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) ([\d.]{1,20}) (bytes|[KMGTP]i?B)")
+_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
+
+# How many values an optimizer keeps for each weight; those that keep none are not listed.
+_STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "RMSprop": 1, "Adagrad": 1}
+# Of the limit: where the state of the training alone takes this much, a smaller batch does not help.
+_MOST_OF_IT = 0.7
+
+# Up to this many steps a run has not yet shown that its ordinary step fits.
+FIRST_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Exhaustion:
+    """Memory ran out (or, for a `hypothesis`, may have): where, on which curve, and its shape."""
+
+    shape: str
+    grade: Grade
+    words: str
+    curve: MemoryCurve | None
+    on_device: bool
+    evidence: tuple[Evidence, ...]
+    frame: Frame | None
+    progress: Progress
+    in_worker: bool = False
+
+
+@once
+def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
+    """Say whether memory ran out, and how the curve looked; None when there is no sign of it."""
+    left = exit_of(record)
+    kill = oom_kill_of(record, left) if left is not None or record.live else None
+    raised = raised_in(record, left.m if left else None) if ending.kind in ("exception", "oom-killed") else None
+    said = message_of(raised)
+    on_device = bool(_ON_DEVICE.search(said))
+    refused = on_device or bool(_ON_HOST.search(said))
+    if kill is not None and ending.kind != "oom-killed" and kill.role != "trainer":
+        kill = None  # the run outlived it: a helper's want of memory is not the run's
+    curve = device_curve(record) if on_device else memory_curve(record)
+    suspected = False
+    if kill is None and not refused:
+        # A kill with nothing to prove it, at the edge of the limit: worth a guess, and told as one.
+        suspected = ending.kind == "killed" and ending.signal in ("SIGKILL", None) and curve is not None
+        if not suspected or curve is None or curve.nearness < 0.95:
+            return None
+    progress, asked = progress_of(record), _asked(said)
+    if kill is not None and curve is not None and not on_device:
+        curve = curve.until(kill.at)
+    where = _where(record, raised if refused else None)
+    shape, clear, words = shape_of(record, curve, progress, asked, on_device, where)
+    if kill is not None and kill.role == "worker":
+        # The trainer's steps set the pace, but it is the worker's own memory that grew.
+        own = process_curve(record, kill.pid, curve)
+        shape, clear, words = shape_of(record, own.until(kill.at) if own else None, progress, asked, False)
+        words = f"{kill.who}: {words}"
+    evidence = list(oom_evidence(record, kill)) if kill is not None else []
+    if raised is not None and refused:
+        evidence.append(Evidence("exception", raised.headline, raised.when))
+    if kill is None and curve is not None and not on_device:
+        evidence.append(Evidence("memory", curve.standing))
+        evidence.extend(tree_evidence(record, left.m if left else None))
+    grade: Grade = "supported" if clear and not suspected else "hypothesis"
+    frame = culprit_frame(raised) if raised is not None and refused else None
+    if frame is None and shape != "leak":
+        # A kill leaves no traceback; the stacks that were taken while memory shot up do.
+        victim = kill.pid if kill is not None else None
+        frame = (gathered_by(record, victim) if shape == "data" else None) or filled_by(record, victim)
+    in_worker = kill is not None and kill.role == "worker"
+    return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress, in_worker)
+
+
+def _asked(said: str) -> float | None:
+    match = _ASKED.search(said)
+    try:
+        return float(match[1]) * _UNITS[match[2][0].lower()] if match else None
+    except ValueError:
+        return None
+
+
+def shape_of(
+    record: RecordLike,
+    curve: MemoryCurve | None,
+    progress: Progress,
+    asked: float | None,
+    on_device: bool,
+    where: str = "",
+) -> tuple[str, bool, str]:
+    """Name the shape of a curve that ended in want of memory, whether it is clear, and say it with numbers."""
+    steps = progress.step or 0
+    reached = _reached(curve, asked)
+    want = f"one allocation asked for {size(asked)}; " if asked else ""
+    in_step = progress.phase in ("forward", "backward", "optimizer") or where in ("step", "update")
+    # A model that was called with a batch, and then no update: it was in the loss, or in what else the loop does.
+    in_step = in_step or (steps == 0 and where == "" and bool(record.events_of("batch")))
+    if steps == 0 and not in_step:
+        return _before_the_first_step(record, curve, want, asked, on_device, where)
+    if steps == 0 and where == "update":
+        # Forward and backward were done: it is the optimizer's own state that there was no room for.
+        return "model", True, f"{want}in the optimizer's first update {reached}"
+    if steps <= FIRST_STEPS and (need := state_of_training(record)) >= _MOST_OF_IT * _room(curve):
+        return (
+            "model",
+            True,
+            f"weights, gradients and optimizer state take {size(need)}; {want}in step {steps + 1} {reached}",
+        )
+    if steps <= FIRST_STEPS:
+        when = f"in step {steps + 1}" if steps else "in the first step"
+        return "batch", steps > 0 or bool(asked) or _rose_in_step(curve, progress), f"{want}{when} {reached}"
+    points = by_step(record, curve.points, progress) if curve is not None else ()
+    found = growth_of(points, steps, curve.limit if curve is not None else None)
+    if found.shape != "steady":
+        bounds = [float(begin.step) for begin in epochs_of(record, progress.pid)]
+        found = growth_by_epoch(points, bounds) or later_growth(points, steps) or found
+    return _over_the_steps(found, steps, reached, want)
+
+
+def _over_the_steps(found: Growth, steps: int, reached: str, want: str) -> tuple[str, bool, str]:
+    if found.shape == "steady":
+        rate = f"memory grew steadily by {size(found.per_step)} per step, {size(found.rise)} in {count(steps)} steps"
+        if found.since:
+            rate = f"memory grew by {size(found.per_step)} per step since step {count(found.since)}"
+        if found.per_epoch:
+            rate = f"memory grew by {size(found.per_epoch)} per epoch, {size(found.rise)} in {count(steps)} steps"
+        return "leak", True, f"{rate}, until {reached}"
+    if found.shape == "flat":
+        then = f"; {reached}" if want else f", then {reached}"
+        held = f"memory had been steady at {size(found.level)} for {count(steps)} steps{then}"
+        return "spike", steps > 20 and found.readings >= 2, f"{want}{held}"
+    if found.shape == "uneven":
+        grown = f"memory rose by {size(found.rise)} over {count(steps)} steps, unevenly, until {reached}"
+        return "leak", False, f"{want}{grown}"
+    if found.readings < 2:
+        # Many steps in the moment between two readings: nothing is known but that it was over at once.
+        return "batch", False, f"{want}in step {steps + 1} {reached}"
+    return "spike", False, f"{want}after {count(steps)} good steps {reached}"
+
+
+def _before_the_first_step(
+    record: RecordLike, curve: MemoryCurve | None, want: str, asked: float | None, on_device: bool, where: str
+) -> tuple[str, bool, str]:
+    # Without an adapter there may well be steps that nobody saw.
+    seen = any(event.get("state") == "on" for event in record.events_of("adapter"))
+    steady = steady_rise(curve) if curve is not None and not seen else None
+    if steady is not None:
+        return "leak", False, f"memory grew steadily by {size(steady)} over the run, until {_reached(curve)}"
+    looks = memory_looks(record)
+    known = where or looks
+    model = where == "model" if known else any(event.get("what") == "model" for event in record.events_of("made"))
+    larger = bool(asked and curve and curve.limit and asked > curve.limit)
+    # Looks all along a climb that began low: what filled it is seen, not guessed.
+    climbed = len(looks) >= 3 and looks[0].used < 0.7 * looks[-1].used
+    shape = "model" if on_device or model else "data"
+    return shape, larger or climbed, f"{want}before the first step {_reached(curve)}"
+
+
+def _where(record: RecordLike, raised: Raised | None) -> str:
+    """Say what a framework was at when memory ran out, by the traceback or by most of the looks: see `_PARTS`."""
+    stacks = [raised.root.frames, raised.frames] if raised is not None else []
+    stacks = stacks or [look.frames for look in memory_looks(record)[-8:]]
+    found = [_part_of(frames) for frames in stacks]
+    known = [part for part in found if part]
+    return max(known, key=known.count) if len(known) > len(found) / 2 else ""
+
+
+def _part_of(frames: tuple[Frame, ...]) -> str:
+    for part, pattern in _PARTS:
+        if any(pattern.search(f"{frame.file} {frame.name}".replace("\\", "/")) for frame in frames):
+            return part
+    return ""
+
+
+@once
+def state_of_training(record: RecordLike) -> float:
+    """Give what weights, gradients and the optimizer's own state take in all, where the optimizers' makers told it."""
+    total = 0.0
+    for event in record.events_of("made"):
+        if text(event, "what") == "optimizer" and whole(event, "made") == 1:
+            total += (number(event, "weights") or 0.0) * (2 + _STATES.get(text(event, "name"), 0))
+    return total
+
+
+def _room(curve: MemoryCurve | None) -> float:
+    return curve.limit if curve is not None and curve.limit else float("inf")
+
+
+def _rose_in_step(curve: MemoryCurve | None, progress: Progress) -> bool:
+    """Tell whether most of the memory came within the phase of the step that the run died in."""
+    if curve is None or progress.phase_since is None:
+        return False
+    before = [value for m, value in curve.points if m <= progress.phase_since]
+    return bool(before) and before[-1] < 0.6 * curve.peak
+
+
+def _reached(curve: MemoryCurve | None, asked: float | None = None) -> str:
+    if curve is None:
+        return "memory ran out (no readings of it were kept)"
+    if not curve.limit:
+        return f"it was last read at {size(curve.last)}"
+    if asked and curve.peak < 0.9 * curve.limit:
+        # What was refused never became memory of the run's.
+        return f"it stood at {size(curve.late)}, {curve.limit_words} is {size(curve.limit)}"
+    part = share(curve.peak / curve.limit)
+    return f"it reached {size(curve.peak)}, {part} of {curve.limit_words} of {size(curve.limit)}"

@@ -1,0 +1,221 @@
+"""The run's memory over time against the nearest limit, on the host and on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.fields import moment, number, rows, text, whole
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.memory.memory_looks import memory_looks
+from holter.units import share, size
+
+Points = tuple[tuple[float, float], ...]
+
+LIMIT_WORDS = {
+    "cgroup": "the container's limit",
+    "cgroup-swap": "the container's limit with its swap",
+    "ram": "the machine's memory",
+    "ram-swap": "the machine's memory with its swap",
+    "rlimit": "the process's own limit (ulimit)",
+    "device": "the device's memory",
+}
+
+
+@dataclass(frozen=True)
+class MemoryCurve:
+    """Memory over monotonic time, and the nearest limit that stands against it."""
+
+    points: Points
+    limit: float | None = None
+    kind: str = ""
+
+    @property
+    def last(self) -> float:
+        return self.points[-1][1]
+
+    @property
+    def peak(self) -> float:
+        return max(value for _, value in self.points)
+
+    @property
+    def late(self) -> float:
+        """Give the highest reading of the last seconds: the very last may be of a tree that is half gone."""
+        end = self.points[-1][0]
+        return max(value for m, value in self.points[-100:] if m >= end - 5)
+
+    @property
+    def nearness(self) -> float:
+        """Give the share of the limit that was reached in the last seconds."""
+        return self.late / self.limit if self.limit else 0.0
+
+    def until(self, m: float) -> MemoryCurve:
+        """Give the curve up to a kill: afterwards the tree goes away, and its memory with it."""
+        kept = [point for point in self.points if point[0] <= m]
+        late = [value for at, value in kept if at >= m - 5]
+        while kept and late and kept[-1][1] < 0.98 * max(late):
+            kept.pop()
+        return replace(self, points=tuple(kept)) if kept else self
+
+    @property
+    def limit_words(self) -> str:
+        return LIMIT_WORDS.get(self.kind, "the limit")
+
+    @property
+    def standing(self) -> str:
+        """Say the last seconds' memory against the limit."""
+        if not self.limit:
+            return size(self.late)
+        return f"{size(self.late)} of {size(self.limit)}, {share(self.nearness)} of {self.limit_words}"
+
+    @property
+    def against(self) -> str:
+        """Say the same as part of a sentence."""
+        return f"memory was at {self.standing}"
+
+
+@once
+def memory_curve(record: RecordLike) -> MemoryCurve | None:
+    """Give the run's memory against the nearest of the limits: cgroup, rlimit, RAM."""
+    limits = []
+    group = _last(record, "cgroup", "limit")
+    if group:
+        limits.append((group, "cgroup"))
+    ram = _last(record, "memory", "total") or number(record.meta, "memory_total")
+    if ram:
+        limits.append((ram, "ram"))
+    for field in ("as", "data"):
+        soft = _last(record, "rlimits", field)
+        if soft:
+            limits.append((soft, "rlimit"))
+    limit, kind = min(limits, default=(None, ""))
+    points = _group_points(record) if kind == "cgroup" else ()
+    points = points or _footprint_points(record) or _tree_points(record)
+    if kind == "cgroup":
+        # Against the machine's memory a look counts what every program holds, and not the run's own.
+        points = _with_looks(record, points, limit)
+    swap = _swap_behind(record, kind)
+    if limit and swap:
+        # With swap behind it the resident part stands still at the limit, and what is swapped out grows on.
+        limit, kind = limit + swap, f"{kind}-swap"
+    return MemoryCurve(points, limit, kind) if points else None
+
+
+@once
+def device_curve(record: RecordLike) -> MemoryCurve | None:
+    """Give the fullest GPU's memory against its size, by the driver, else by the framework's figures."""
+    used: dict[int, list[tuple[float, float]]] = {}
+    totals: dict[int, float] = {}
+    for m, reading in record.samples("nvidia"):
+        for row in rows(reading, "list"):
+            index, bytes_used, total = whole(row, "index") or 0, number(row, "used"), number(row, "total")
+            if bytes_used is not None and total and (number(row, "tree") or 0) > 0:
+                used.setdefault(index, []).append((m, bytes_used))
+                totals[index] = total
+    if not used:
+        for line in record.lines("device"):
+            held = number(line, "driver") or number(line, "reserved") or number(line, "allocated")
+            if held is not None:
+                used.setdefault(0, []).append((moment(line), held))
+    if not used:
+        return None
+    fullest = max(used, key=lambda index: used[index][-1][1])
+    return MemoryCurve(tuple(sorted(used[fullest])), totals.get(fullest), "device")
+
+
+@once
+def allocated_curve(record: RecordLike) -> MemoryCurve | None:
+    """Give what the framework itself holds on the fullest device: what it reserves for reuse is no growth."""
+    held: dict[int, list[tuple[float, float]]] = {}
+    for line in record.lines("device"):
+        allocated = number(line, "allocated")
+        if allocated is not None:
+            held.setdefault(whole(line, "device") or 0, []).append((moment(line), allocated))
+    if not held:
+        return None
+    fullest = max(held, key=lambda index: held[index][-1][1])
+    totals = [
+        total
+        for _, reading in record.samples("nvidia")[-1:]
+        for row in rows(reading, "list")
+        if (whole(row, "index") or 0) == fullest and (total := number(row, "total"))
+    ]
+    return MemoryCurve(tuple(sorted(held[fullest])), totals[0] if totals else None, "device")
+
+
+def process_curve(record: RecordLike, pid: int | None, whole_run: MemoryCurve | None) -> MemoryCurve | None:
+    """Give one process's resident memory, against the limit that the whole run stands under."""
+    points = tuple(
+        (m, held + (number(row, "swap") or 0.0))
+        for m, reading in record.samples("processes")
+        for row in rows(reading, "list")
+        if whole(row, "pid") == pid and (held := number(row, "rss"))
+    )
+    limit, kind = (whole_run.limit, whole_run.kind) if whole_run is not None else (None, "")
+    return MemoryCurve(points, limit, kind) if points else None
+
+
+def _with_looks(record: RecordLike, points: Points, limit: float | None) -> Points:
+    """Add what was seen between two samples, where it was measured against the same limit."""
+    looks = [(look.m, look.used) for look in memory_looks(record) if look.limit == limit]
+    return tuple(sorted((*points, *looks))) if points and looks else points
+
+
+def _last(record: RecordLike, probe: str, field: str) -> float | None:
+    for _, reading in reversed(record.samples(probe)):
+        found = number(reading, field)
+        if found is not None and found > 0:
+            return found
+    return None
+
+
+def _swap_behind(record: RecordLike, kind: str) -> float:
+    """Give the swap that the run can go on into once its limit is reached."""
+    machine = _last(record, "memory", "swap_total") or 0.0
+    if kind == "ram":
+        return machine
+    if kind != "cgroup" or not machine:
+        return 0.0
+    known = [number(reading, "swap_limit") for _, reading in record.samples("cgroup")[-3:]]
+    allowed = [value for value in known if value is not None]
+    return min(machine, allowed[-1]) if allowed else machine
+
+
+def _group_points(record: RecordLike) -> Points:
+    # The page cache is given back on demand; only what lies in shared memory and in files kept in memory is not.
+    held_by_shm = {
+        m: max(0.0, (number(reading, "total") or 0) - (number(reading, "free") or 0))
+        for m, reading in record.samples("shm")
+    }
+    found, path, shm = [], None, 0.0
+    for m, reading in record.samples("cgroup"):
+        usage, shm = number(reading, "usage"), held_by_shm.get(m, shm)
+        if usage is None:
+            continue
+        if path is not None and text(reading, "path") != path:
+            found.clear()
+        path = text(reading, "path")
+        cached, swapped = number(reading, "file") or 0.0, number(reading, "swap_usage") or 0.0
+        kept = number(reading, "shmem")
+        found.append((m, max(0.0, usage - cached + min(cached, shm if kept is None else kept)) + swapped))
+    return tuple(found)
+
+
+def _tree_points(record: RecordLike) -> Points:
+    # Resident sizes count shared pages once per process; the rare proportional reading says by how much.
+    proportional = [(m, number(reading, "pss")) for m, reading in record.samples("proportional")]
+    found, factor, at = [], 1.0, 0
+    for m, reading in record.samples("processes"):
+        rss = number(reading, "rss")
+        if rss is None or rss <= 0:
+            continue
+        while at < len(proportional) and proportional[at][0] <= m:
+            pss = proportional[at][1]
+            factor = min(1.0, pss / rss) if pss else factor
+            at += 1
+        found.append((m, rss * factor + (number(reading, "swap") or 0.0)))
+    return tuple(found)
+
+
+def _footprint_points(record: RecordLike) -> Points:
+    return tuple((m, held) for m, reading in record.samples("apple") if (held := number(reading, "footprint")))

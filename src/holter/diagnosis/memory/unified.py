@@ -1,0 +1,56 @@
+"""Apple silicon: one memory for CPU and GPU, and why PyTorch raises no error there when it is full."""
+
+from __future__ import annotations
+
+from holter.diagnosis.core.fields import number, part, text, whole
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.exits import platform_of
+from holter.finding import Evidence
+from holter.units import size
+
+WATERMARK = "PYTORCH_MPS_HIGH_WATERMARK_RATIO"
+
+# PyTorch's default, times Metal's recommended working set, which is about three quarters of the memory.
+_DEFAULT_RATIO = 1.7
+_RECOMMENDED = 0.75
+
+
+def on_apple(record: RecordLike) -> bool:
+    """Tell whether the run was on macOS."""
+    return platform_of(record).lower().startswith(("darwin", "macos"))
+
+
+def metal_peak(record: RecordLike) -> float:
+    """Give the most that the Metal driver held for the run."""
+    return max((number(line, "driver") or 0.0 for line in record.lines("device")), default=0.0)
+
+
+def pressure_evidence(record: RecordLike) -> tuple[Evidence, ...]:
+    """Give how hard the system was pressed for memory, at the worst; nothing where it was well."""
+    levels = [level for _, r in record.samples("apple") if (level := whole(r, "pressure_level")) is not None]
+    if not levels or max(levels) < 2:
+        return ()
+    word = "critical" if max(levels) >= 4 else "warning"
+    return (Evidence("memory pressure", f"{word} (level {max(levels)})"),)
+
+
+def why_no_error(record: RecordLike) -> Evidence | None:
+    """Say that no out-of-memory error was to be expected, and why; None where one would have come."""
+    total = number(record.meta, "memory_total") or 0.0
+    held = metal_peak(record)
+    if not on_apple(record) or not held or not total:
+        return None
+    said = text(part(record.meta, "env"), WATERMARK)
+    try:
+        ratio = float(said) if said else _DEFAULT_RATIO
+    except ValueError:
+        said, ratio = "", _DEFAULT_RATIO
+    mark = ratio * _RECOMMENDED * total
+    if 0 < mark <= total:
+        return None
+    if ratio == 0:
+        why = f"{WATERMARK}=0.0 switches its limit off"
+    else:
+        which = f"{WATERMARK}={said}" if said else f"its default watermark ({_DEFAULT_RATIO} × the recommended size)"
+        why = f"{which} lies at about {size(mark)}, above the machine's {size(total)}"
+    return Evidence("no error came", f"the Metal driver held {size(held)}, and PyTorch raises none: {why}")

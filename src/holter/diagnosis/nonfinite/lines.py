@@ -1,0 +1,157 @@
+"""The user's lines that a NaN leads to: optimizer, data, precision, operation; from the record and its sources."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from holter.diagnosis.core.evidence import user_files
+from holter.diagnosis.core.fields import moment, number, rows, text, whole
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.nonfinite.nonfinite import Nonfinite
+from holter.finding import Culprit
+from holter.source.lines import called_name, calls_of, culprit_at, tree_of
+from holter.source.provenance import provenance
+
+_HALF_CALLS = ("half", "autocast", "set_global_policy", "set_dtype_policy", "set_default_dtype", "DTypePolicy")
+_HALF_WORDS = re.compile(r"float16\b|\bhalf\(\)|fp16\s*=\s*True|precision\s*=\s*[\"']?16")
+_NAN_WORDS = re.compile(
+    r"\b(?:np|numpy|torch|math|tf)\.(?:nan|inf|NaN|Inf)\b|float\(\s*[\"'][-+]?(?:nan|inf\w*)[\"']\s*\)|\bnan\b",
+    re.IGNORECASE,
+)
+_READERS = ("read_csv", "loadtxt", "genfromtxt", "load", "read_parquet", "read_table", "from_numpy", "fromfile")
+_EDGES = ("log", "log2", "log10", "sqrt", "divide", "true_divide", "reciprocal", "arccos", "arcsin", "power")
+_SPREADS = re.compile(r"\bstd\b|\.std\(|\bsigma\b|\bnorm\(|\.sum\(|\.ptp\(|\bscale\b|max\w*\W.*min|\.max\(")
+_BOUNDED = re.compile(r"eps|1e-|e-0|clip|clamp|maximum|max\(|len\(|shape|size|\+ ?1", re.IGNORECASE)
+_OPTIMIZERS = ("TrainingArguments", "compile", "configure_optimizers")
+
+
+def made_line(record: RecordLike, seen: Nonfinite, what: str) -> Culprit | None:
+    """Give the line that made the optimizer or loader which was in use."""
+    before = number(seen.event, "m")
+    pid = whole(seen.event, "pid")
+    made = [
+        event
+        for event in record.events_of("made")
+        if text(event, "what") == what and text(event, "file") and (pid is None or whole(event, "pid") in (pid, None))
+        if before is None or moment(event) <= before + 1
+    ]
+    if not made:
+        return None
+    last = made[-1]
+    return Culprit(text(last, "file"), whole(last, "line") or 0, text(last, "function"), text(last, "code"))
+
+
+def optimizer_line(record: RecordLike, seen: Nonfinite) -> Culprit | None:
+    """Give the line where the learning rate is set: the optimizer's own, or the Trainer's arguments."""
+    made = made_line(record, seen, "optimizer")
+    if made is not None and "train(" not in made.code and "fit(" not in made.code:
+        return made
+    for file in user_files(record):
+        lines = record.source(file)
+        for line, _ in calls_of(lines, _OPTIMIZERS):
+            return culprit_at(file, lines, _rate_line(lines, line))
+    return made
+
+
+def _rate_line(lines: list[str], line: int) -> int:
+    tree = tree_of(lines)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.keyword) and node.arg in ("learning_rate", "lr") and node.value.lineno >= line:
+            return node.value.lineno
+    return line
+
+
+def half_line(record: RecordLike) -> Culprit | None:
+    """Give the line that asks for half precision."""
+    for file in user_files(record):
+        lines = record.source(file)
+        called = [line for line, _ in calls_of(lines, _HALF_CALLS)]
+        wanted = [line for line in called if _HALF_WORDS.search(lines[line - 1])] or [
+            at for at, code in enumerate(lines, 1) if _HALF_WORDS.search(code.split("#")[0])
+        ]
+        # Of several, the one that turns the model: data follows its dtype.
+        of_model = [line for line in wanted if re.search(r"\bmodel|\bnet\b|\bnn\.|autocast|policy", lines[line - 1])]
+        for line in of_model or wanted or called:
+            return culprit_at(file, lines, line)
+    return None
+
+
+def data_line(record: RecordLike, seen: Nonfinite, name: str = "") -> Culprit | None:
+    """Give the line that puts what is no number into the data, else the one that reads, makes or loads it.
+
+    Where the variable is known, what it was made of is looked at first.
+    """
+    for file in user_files(record):
+        lines = record.source(file)
+        own = provenance(lines, name)
+        tree = tree_of(lines)
+        whole_script = [tree] if tree is not None else []
+        places = (*_suspects(own), *_divides(own), *_suspects(whole_script), *_within(own[:1], _is_statement))
+        for line in places:
+            return culprit_at(file, lines, line)
+    return made_line(record, seen, "loader")
+
+
+def _suspects(nodes: Sequence[ast.AST]) -> Iterator[int]:
+    """Lines that write what is no number, then those that may compute it, then those that read data."""
+    yield from _within(nodes, _writes_nan)
+    yield from _within(nodes, _computes_nan)
+    yield from _within(nodes, lambda node: isinstance(node, ast.Call) and called_name(node) in _READERS)
+
+
+def _divides(nodes: Sequence[ast.AST]) -> Iterator[int]:
+    """Divisions that nothing keeps from being by zero."""
+    yield from _within(
+        nodes,
+        lambda node: (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Div)
+            and not isinstance(node.right, ast.Constant)
+            and not _BOUNDED.search(ast.unparse(node.right))
+        ),
+    )
+
+
+def _within(nodes: Sequence[ast.AST], is_one: Callable[[ast.AST], bool]) -> Iterator[int]:
+    for node in nodes:
+        for inner in ast.walk(node):
+            if is_one(inner):
+                yield inner.lineno  # type: ignore[attr-defined]
+
+
+def _is_statement(node: ast.AST) -> bool:
+    return isinstance(node, ast.stmt)
+
+
+def _writes_nan(node: ast.AST) -> bool:
+    """Assigns a NaN or an infinity into something, and does not only compare or start a best."""
+    if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
+        return bool(_NAN_WORDS.search(ast.unparse(node.value)))
+    if isinstance(node, (ast.Assign, ast.Return)) and node.value is not None:
+        said = ast.unparse(node.value)
+        return bool(_NAN_WORDS.search(said) and re.search(r"\b(?:where|full|choice|array|tensor|fill\w*)\b", said))
+    put = isinstance(node, ast.Call) and called_name(node) in ("append", "extend", "fill", "fill_", "full_like")
+    return put and bool(_NAN_WORDS.search(ast.unparse(node)))
+
+
+def _computes_nan(node: ast.AST) -> bool:
+    """Prepares data with one of NumPy's functions that have an edge, or divides by a deviation or a sum."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _EDGES:
+        return getattr(node.func.value, "id", "") in ("np", "numpy")
+    divides = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+    return divides and bool(_SPREADS.search(ast.unparse(node.right)))  # type: ignore[attr-defined]
+
+
+def operation_line(seen: Nonfinite) -> Culprit | None:
+    """Give the line of the operation, where the look or the graph knows it."""
+    event = seen.event
+    if text(event, "file"):
+        return Culprit(text(event, "file"), whole(event, "line") or 0, text(event, "function"), text(event, "code"))
+    slopes = rows(event, "slopes")
+    sure = [row for row in slopes if row.get("sure") is True] or slopes
+    for row in [*sure, event]:
+        for place in rows(row, "lines"):
+            return Culprit(text(place, "file"), whole(place, "line") or 0, text(place, "function"), text(place, "code"))
+    return None

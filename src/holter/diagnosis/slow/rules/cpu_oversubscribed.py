@@ -1,0 +1,128 @@
+"""More computing threads than cores.
+
+What it sees: many more threads of the run that want to compute than there are cores, each of them waiting for a core
+for most of the time, in processes that compute with several threads each (PyTorch's or TensorFlow's pools, OpenMP,
+ranks that each take all cores).
+Why it matters: a parallel operation ends when its last thread does, and the last one has to wait for a core; steps
+take several times as long as with a thread per core.
+May be confused with: other programs that take the CPU (few threads of the run, each starved); data workers with one
+thread each, which are slow for another reason.
+How sure: supported when at any moment at least two and a half times as many threads as cores were ready to run, they
+had less than half of the time they wanted, and the run asked for so many threads itself. What the same run takes with
+fewer threads was not measured, so it is never established.
+Cure: as many threads as cores, divided among the processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from holter.diagnosis.core.evidence import last_processes, roles
+from holter.diagnosis.core.fields import number, text, whole
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.slow.cpu_share import CpuShare, cpu_share_of
+from holter.diagnosis.slow.step_times import anatomy_of
+from holter.finding import Culprit, Cure, Ending, Evidence, Finding
+from holter.source.lines import calls_of, culprit_at
+from holter.units import share
+
+CAUSE = "cpu.oversubscribed"
+YIELDS_TO = ("thrash",)
+
+_OBSERVED = 8.0
+_TIMES = 2.5
+_GOT = 0.5
+_COMPUTES = 0.1  # of a core: a process that counts as one that computes
+_CALLS = ("set_num_threads", "set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads")
+_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+
+
+def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG001 - the shape of a rule
+    """Say how many threads share how many cores, and which line set their number."""
+    found, anatomy = cpu_share_of(record), anatomy_of(record)
+    if found is None or anatomy is None or found.seconds < _OBSERVED or anatomy.training < _OBSERVED:
+        return None
+    # A quota of half a core still lets one thread run at a time.
+    cores = max(1, math.ceil(found.cores))
+    set_to = max((whole(event, "intra_op") or 0 for event in record.events_of("settings")), default=0)
+    computing = _computing(record)
+    ranks, demand = _ranks(record), found.had + found.waited
+    # Workers with a thread each are many processes, but each of them is as it should be; a framework's pools hold
+    # more threads than cores, but few of them want to run at one moment.
+    asked_for = set_to * ranks >= 2 * cores
+    threaded = demand >= 2 * _TIMES * cores and demand >= 3 * max(1, len(computing))
+    if demand < _TIMES * cores or found.got >= _GOT or not (asked_for or threaded):
+        return None
+    fair = max(1, cores // ranks)
+    claim = (
+        f"{max(found.wanting, demand):.0f} threads of the run want to compute on {found.cores:g} cores: each waited "
+        f"for a core {share(1 - found.got)} of the time that it could have run"
+    )
+    return Finding(CAUSE, "supported", claim, _proof(record, found, set_to), _culprit(record), _cures(record, fair))
+
+
+def _computing(record: RecordLike) -> list[int]:
+    anatomy = anatomy_of(record)
+    lived = max(1.0, anatomy.end - anatomy.begin) if anatomy is not None else 1.0
+    return [pid for row in last_processes(record)
+            if (number(row, "cpu_s") or 0.0) >= _COMPUTES * lived and (pid := whole(row, "pid"))]  # fmt: skip
+
+
+def _ranks(record: RecordLike) -> int:
+    stepped = {whole(line, "pid") for line in record.lines("steps")}
+    return len(stepped & {pid for pid, role in roles(record).items() if role == "trainer"}) or 1
+
+
+def _proof(record: RecordLike, found: CpuShare, set_to: int) -> tuple[Evidence, ...]:
+    proof = [Evidence("run queue", f"{found.waited:.1f} threads waited for a core on average, {found.had:.1f} ran")]
+    if set_to:
+        proof.append(Evidence("threads for one operation", f"{set_to}, on {found.cores:g} cores"))
+    variables = record.meta.get("env")
+    for name in _VARIABLES:
+        if isinstance(variables, dict) and isinstance(variables.get(name), str):
+            proof.append(Evidence("environment", f"{name}={variables[name][:20]}"))
+    switches = [number(reading, "ctx_involuntary") for _, reading in record.samples("processes")]
+    known = [value for value in switches if value is not None]
+    anatomy = anatomy_of(record)
+    if len(known) >= 2 and anatomy is not None:
+        per_second = (known[-1] - known[0]) / max(1.0, anatomy.end - anatomy.begin)
+        proof.append(Evidence("taken off the CPU", f"{per_second:.0f} times a second (main threads)"))
+    return (*proof, *(anatomy.evidence if anatomy is not None else ()))
+
+
+def _sources(record: RecordLike) -> Iterator[str]:
+    seen = set()
+    for kind in ("made", "input"):
+        for event in record.events_of(kind):
+            file = text(event, "file")
+            if file and file not in seen:
+                seen.add(file)
+                yield file
+
+
+def _culprit(record: RecordLike) -> Culprit | None:
+    """Find the line of the user's that sets the number of threads."""
+    for file in _sources(record):
+        lines = record.source(file)
+        for line, _name in calls_of(lines, _CALLS):
+            return culprit_at(file, lines, line)
+        for number_, code in enumerate(lines, 1):
+            if any(name in code for name in _VARIABLES) and "environ" in code and not code.strip().startswith("#"):
+                return culprit_at(file, lines, number_)
+    return None
+
+
+def _cures(record: RecordLike, fair: int) -> tuple[Cure, ...]:
+    culprit = _culprit(record)
+    if culprit is not None and "set_num_threads(" in culprit.code:
+        how = f"-{culprit.code}\n+torch.set_num_threads({fair})"
+    else:
+        how = f"OMP_NUM_THREADS={fair} holter run -- ..."
+    return (
+        Cure(
+            f"{fair} thread{'s' if fair > 1 else ''} for each process, as many in all as there are cores",
+            how,
+            "equivalent",
+        ),
+    )

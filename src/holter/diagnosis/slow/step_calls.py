@@ -1,0 +1,195 @@
+"""What a step is made of, and what it costs: the looks that the guest took at single steps, beside the step windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.fields import flag, number, part, rows, text, whole
+from holter.diagnosis.core.progress import progress_of
+from holter.diagnosis.core.rule import RecordLike
+from holter.finding import Culprit, Evidence
+from holter.units import count, duration, share
+
+_MANY_CALLS = 1000  # from the user's own lines: so many are operations too, whatever they are
+_PHASES = ("data", "forward", "backward", "optimizer", "other")
+
+
+@dataclass(frozen=True)
+class BusyLine:
+    """A line of the user's, and how often a framework was called from it in one step."""
+
+    at: Culprit
+    calls: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """The usual step of the run: its parts, its time, and how much time went into such steps."""
+
+    operations: int  # nodes of the graph, or operations run eagerly
+    repeated: BusyLine | None
+    kinds: tuple[str, ...]
+    elements: float | None  # numbers that the usual operation gives
+    by_calls: bool  # counted by the calls on the user's lines, not by what they compute
+    eager_tf: bool
+    run_eagerly: bool
+    compiled: Culprit | None
+    fit: Culprit | None
+    seconds: float  # of one step, spent on anything but data
+    total: float  # of all steps
+    steps: int
+    batch: int
+    parts: tuple[tuple[str, float], ...]  # phase and its share
+
+    @property
+    def each(self) -> float:
+        """Give the time for one operation; the whole step where none was counted."""
+        return self.seconds / max(1, self.operations)
+
+    @property
+    def data(self) -> float:
+        """Give the share of the time that the steps waited for data."""
+        return dict(self.parts).get("data", 0.0)
+
+    @property
+    def in_python(self) -> float:
+        """Give the share of the time in which the user's own lines ran: neither data, backward nor optimizer."""
+        parts = dict(self.parts)
+        return parts.get("forward", 0.0) + parts.get("other", 0.0)
+
+    @property
+    def spent(self) -> Evidence:
+        """Say where a step's time goes."""
+        words = ", ".join(f"{name} {share(part)}" for name, part in self.parts if part >= 0.02)
+        return Evidence("one step", f"{duration(self.total / max(1, self.steps))}: {words}")
+
+
+@once
+def usual_step(record: RecordLike) -> Step | None:
+    """Put the looks at single steps and the windows of all of them together; None before there are any steps."""
+    pid = progress_of(record).pid
+    windows = [line for line in record.lines("steps") if whole(line, "pid") == pid and number(line, "sum")]
+    steps = sum(whole(line, "n") or 0 for line in windows)
+    total = sum(number(line, "sum") or 0.0 for line in windows)
+    if not steps or total <= 0:
+        return None
+    times = {phase: sum(number(line, phase) or 0.0 for line in windows) for phase in _PHASES}
+    known = sum(times.values())
+    parts = tuple((phase, spent / known) for phase, spent in times.items()) if known > 0 else ()
+    looks = [event for event in record.events_of("anatomy") if whole(event, "pid") == pid and whole(event, "steps")]
+    # A look may fall on a step with a validation in it; the usual one is the middle one.
+    looks.sort(key=_operations)
+    look = looks[(len(looks) - 1) // 2] if looks else {}
+    batches = [found for line in windows if (found := whole(line, "batch"))]
+    data = dict(parts).get("data", 0.0)
+    return Step(
+        operations=round(_operations(look)),
+        repeated=_busiest(look),
+        kinds=_kinds(look),
+        elements=number(look, "elements") or _batch_elements(record, pid),
+        by_calls=_operations(look) > _computed(look),
+        eager_tf=bool(whole(look, "ops")),
+        run_eagerly=bool(flag(look, "run_eagerly")),
+        compiled=_line(part(look, "compiled")),
+        fit=_line(part(look, "fit")),
+        seconds=total / steps * (1.0 - data),
+        total=total,
+        steps=steps,
+        batch=int(median(batches)) if batches else 0,
+        parts=parts,
+    )
+
+
+def _operations(look: dict[str, Any]) -> float:
+    """Count a step's operations; where the look had to end before the step did, the rest went on as it began."""
+    calls = sum(whole(row, "calls") or 0 for row in rows(look, "lines"))
+    called = (calls if calls >= _MANY_CALLS else 0) * _all_of_it(look) / (whole(look, "steps") or 1)
+    return max(_computed(look), called)
+
+
+def _computed(look: dict[str, Any]) -> float:
+    ran = (number(look, "ops") or 0.0) * _all_of_it(look)
+    return max(number(look, "nodes") or 0.0, ran) / (whole(look, "steps") or 1)
+
+
+def _all_of_it(look: dict[str, Any]) -> float:
+    watched, took = number(look, "watched") or 0.0, number(look, "took") or 0.0
+    return took / watched if 0 < watched < took else 1.0
+
+
+def _busiest(look: dict[str, Any]) -> BusyLine | None:
+    listed = rows(look, "lines")
+    if not listed:
+        return None
+    # Of lines called as often, the one that runs the most; of lines called once, the one behind which most is run.
+    row = max(listed, key=lambda row: (whole(row, "calls") or 0, whole(row, "ops") or 0))
+    if (whole(row, "calls") or 0) < 16:
+        row = max(listed, key=lambda row: whole(row, "ops") or 0)
+    calls = whole(row, "calls") or 0
+    at = _line(row)
+    return BusyLine(at, round(calls * _all_of_it(look) / (whole(look, "steps") or 1))) if at is not None else None
+
+
+def _kinds(look: dict[str, Any]) -> tuple[str, ...]:
+    listed = look.get("kinds")
+    named = listed if isinstance(listed, list) else []
+    return tuple(row[0] for row in named if isinstance(row, list) and row and isinstance(row[0], str))
+
+
+def _line(row: dict[str, Any]) -> Culprit | None:
+    line = whole(row, "line")
+    if not text(row, "file") or not line:
+        return None
+    return Culprit(text(row, "file"), line, text(row, "function"), text(row, "code"))
+
+
+def _batch_elements(record: RecordLike, pid: int | None) -> float | None:
+    """Give the numbers in a batch's first tensor: where operations can't be measured, what they work on can."""
+    for event in reversed(record.events_of("batch")):
+        shapes = event.get("shapes")
+        if whole(event, "pid") != pid or not isinstance(shapes, list) or not shapes:
+            continue
+        first = shapes[0][0] if isinstance(shapes[0], list) and shapes[0] else None
+        if isinstance(first, list) and all(isinstance(n, int) for n in first):
+            found = 1.0
+            for n in first:
+                found *= n
+            return found
+    return None
+
+
+def gpu_use(record: RecordLike) -> float | None:
+    """Give how busy the GPU that the run holds memory on usually was, from 0 to 1; None without one."""
+    found = [
+        busy / 100
+        for _, reading in record.samples("nvidia")
+        for row in rows(reading, "list")
+        if number(row, "tree") and (busy := number(row, "util")) is not None
+    ]
+    return median(found) if len(found) >= 3 else None
+
+
+def overhead_evidence(record: RecordLike, step: Step) -> tuple[Evidence, ...]:
+    """Gather what shows that the time goes into starting operations, not into computing."""
+    found = [step.spent]
+    if step.operations >= 10:
+        kinds = ", ".join(name.removesuffix("Backward0") for name in step.kinds[:4])
+        of = f" ({kinds}, …)" if kinds else ""
+        found.append(Evidence("operations in a step", f"{count(step.operations)}{of}, {duration(step.each)} for each"))
+    if step.elements:
+        found.append(Evidence("size of an operation", f"usually {count(int(step.elements))} numbers"))
+    busy = gpu_use(record)
+    if busy is not None:
+        found.append(Evidence("GPU", f"busy {share(busy)} of the time"))
+    threads = [
+        cpu
+        for _, reading in record.samples("threads")
+        for row in rows(reading, "list")[:1]
+        if (cpu := number(row, "cpu")) is not None
+    ]
+    if len(threads) >= 3:
+        found.append(Evidence("busiest thread", f"{share(median(threads))} of a core"))
+    return tuple(found)

@@ -1,0 +1,97 @@
+"""What a record holds in words: the stacks, the end of the output, and where the run was made."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from holter.diagnosis.core.examined import Examined
+from holter.diagnosis.core.fields import moment, number, part, rows, text, whole
+from holter.figures.clock import Clock
+from holter.figures.shape import short
+from holter.units import size
+
+# Why a stack was taken, the most telling reason first.
+_REASONS = ("fatal", "stall", "attach", "memory", "end", "slow")
+_MOST_STACKS, _MOST_THREADS, _MOST_FRAMES = 6, 12, 40
+_MOST_OUTPUT = 100_000
+_MOST_FACTS = 60
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def stacks_json(record: Examined, clock: Clock) -> list[dict[str, Any]]:
+    """The last stacks of each process, the most telling first."""
+    latest: dict[tuple[int | None, str], dict[str, Any]] = {}
+    for event in record.events_of("stacks"):
+        if rows(event, "threads"):
+            latest[whole(event, "pid"), text(event, "reason")] = event
+    order = {reason: n for n, reason in enumerate(_REASONS)}
+    chosen = sorted(latest.values(), key=lambda event: (order.get(text(event, "reason"), 9), -moment(event)))
+    return [_stack(event, clock) for event in chosen[:_MOST_STACKS]]
+
+
+def _stack(event: dict[str, Any], clock: Clock) -> dict[str, Any]:
+    time = (number(event, "at") or moment(event)) - clock.start
+    return {
+        "pid": whole(event, "pid"),
+        "role": text(event, "role"),
+        "reason": text(event, "reason"),
+        "time": short(time),
+        "step": clock.step_at(time),
+        "threads": [
+            {
+                "name": text(thread, "name"),
+                "frames": [
+                    {
+                        "file": text(frame, "file"),
+                        "line": whole(frame, "line"),
+                        "function": text(frame, "function"),
+                        "user": frame.get("user") is True,
+                    }
+                    for frame in rows(thread, "frames")[:_MOST_FRAMES]
+                ],
+            }
+            for thread in rows(event, "threads")[:_MOST_THREADS]
+        ],
+    }
+
+
+def output_lines(output: str, most: int = 400) -> list[str]:
+    """The end of the output as it stood on the screen: no colours, and of a progress bar only its last state."""
+    lines = _ESCAPES.sub("", output[-_MOST_OUTPUT:]).replace("\r\n", "\n").split("\n")
+    shown = [_CONTROLS.sub("�", line.rstrip("\r").rpartition("\r")[2])[:2000] for line in lines]
+    while shown and not shown[-1].strip():
+        shown.pop()
+    return shown[-most:]
+
+
+def environment_of(record: Examined) -> list[list[str]]:
+    """The facts that a maintainer asks for, as pairs of name and value; what is not known is left out."""
+    meta = record.meta
+    pythons = [text(event, "python") for event in record.events_of("guest") if text(event, "python")]
+    frameworks = {
+        text(event, "framework"): text(event, "version")
+        for event in record.events_of("adapter")
+        if text(event, "state") != "declined"
+    }
+    devices = {
+        f"{text(row, 'name')} ({size(number(row, 'total') or 0)})": None
+        for _, reading in record.samples("nvidia")[-1:]
+        for row in rows(reading, "list")
+    }
+    limits = [number(reading, "limit") for _, reading in record.samples("cgroup")]
+    cpus, memory = whole(meta, "cpus"), number(meta, "memory_total")
+    group = next((limit for limit in reversed(limits) if limit), None)
+    facts = [
+        ("Holter", text(meta, "holter")),
+        ("Python", pythons[-1] if pythons else ""),
+        *sorted(frameworks.items()),
+        ("platform", text(meta, "platform")),
+        ("CPUs", str(cpus) if cpus else ""),
+        ("memory", size(memory) if memory else ""),
+        ("container limit", size(group) if group else ""),
+        ("devices", ", ".join(devices)),
+        *((name, value) for name, value in sorted(part(meta, "env").items()) if isinstance(value, str)),
+    ]
+    return [[name[:100], value[:300]] for name, value in facts if name and value][:_MOST_FACTS]

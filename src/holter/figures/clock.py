@@ -1,0 +1,60 @@
+"""Times of a run in one count: seconds since it began, and the step that was on at each."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from holter.diagnosis.core.examined import Examined
+from holter.diagnosis.core.fields import moment, number, whole
+from holter.diagnosis.core.progress import lasted
+from holter.figures.shape import short
+from holter.figures.training import windows_of
+
+_MOST = 800
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where the run began on both of its clocks, how long it is, and its steps over time."""
+
+    start: float
+    wall: float
+    length: float
+    times: tuple[float, ...] = ()
+    steps: tuple[int, ...] = ()
+
+    def of_wall(self, when: float) -> float:
+        return when - self.wall
+
+    def step_at(self, time: float) -> int | None:
+        """The step that was last done; None before the first and where no steps are known."""
+        at = bisect_right(self.times, time)
+        return self.steps[at - 1] if at else None
+
+    def as_json(self) -> dict[str, object]:
+        every = max(1, -(-len(self.times) // _MOST))
+        kept = sorted({*range(0, len(self.times), every), *([len(self.times) - 1] if self.times else [])})
+        return {
+            "start": self.wall,
+            "length": short(self.length),
+            "times": [round(self.times[at], 2) for at in kept],
+            "steps": [self.steps[at] for at in kept],
+        }
+
+
+def clock_of(record: Examined) -> Clock:
+    """Read the clock off a record; times are told from the moment the command was started."""
+    begun = [moment(event) for kind in ("spawned", "started") for event in record.events_of(kind)]
+    mono = number(record.meta, "mono")
+    start = min(begun) if begun else mono if mono is not None else min(map(moment, record.timeline), default=0.0)
+    wall = (number(record.meta, "started") or 0.0) + (start - mono if mono is not None else 0.0)
+    times: list[float] = []
+    steps: list[int] = []
+    for line in windows_of(record):
+        last = whole(line, "last")
+        if last is not None and (not steps or last > steps[-1]):
+            times.append(moment(line) - start)
+            steps.append(last)
+    ends = [moment(line) - start for line in (*record.timeline[-1:], *record.events[-1:])]
+    return Clock(start, wall, max([lasted(record) or 0.0, *ends, 0.0]), tuple(times), tuple(steps))

@@ -1,0 +1,103 @@
+"""All that a view shows of one run, as one JSON document; what looks like a secret in it is masked."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import asdict
+from typing import Any
+
+from holter.diagnosis.core.examined import Examined, examined
+from holter.diagnosis.core.figures import exhibits
+from holter.diagnosis.core.rule import RecordLike
+from holter.figures.attachments import environment_of, output_lines, stacks_json
+from holter.figures.clock import Clock, clock_of
+from holter.figures.headline import figures_of
+from holter.figures.marks import events_json, finding_json, interventions_json
+from holter.figures.memory import device_chart, memory_chart
+from holter.figures.now import alarm_of, now_of, phase_time
+from holter.figures.shape import Chart
+from holter.figures.system import busy_chart, pressure_chart, swap_chart
+from holter.figures.thinning import thin
+from holter.figures.training import loss_chart, rate_chart, step_chart
+from holter.finding import Ending, Verdict
+from holter.record.privacy import mask_text
+
+_A_HOME = re.compile(r"/(?:home|Users)/[^/\s\"']+(?=/)")
+
+
+def charts_of(record: RecordLike, ending: Ending, clock: Clock | None = None) -> list[Chart]:
+    """Every chart that the record has readings for, in the order they are shown."""
+    table = examined(record)
+    start = (clock or clock_of(table)).start
+    made = (
+        memory_chart(table, ending, start),
+        device_chart(table, start),
+        rate_chart(table, start),
+        loss_chart(table, start),
+        step_chart(table, start),
+        busy_chart(table, start),
+        pressure_chart(table, start),
+        swap_chart(table, start),
+    )
+    return [chart for chart in made if chart is not None]
+
+
+def charts_json(charts: list[Chart], columns: int, begin: float | None, end: float | None) -> list[dict[str, Any]]:
+    """The charts between two times, thinned to so many columns of pixels."""
+    return [thin(chart, columns, begin, end).as_json() for chart in charts]
+
+
+def words_of(record: RecordLike, verdict: Verdict, clock: Clock | None = None) -> dict[str, Any]:
+    """The document without its charts."""
+    table = examined(record)
+    clock = clock or clock_of(table)
+    shown = exhibits(table, verdict)
+    run = verdict.run
+    document = {
+        "schema": 1,
+        "holter": str(table.meta.get("holter") or ""),
+        "run": {**run, "words": shlex.join(run["command"]), "live": bool(record.live)},
+        "ending": {key: value for key, value in asdict(verdict.ending).items() if key != "evidence"},
+        "evidence": _of_the_ending(verdict),
+        "healthy": verdict.healthy,
+        "findings": [finding_json(table, finding, clock) for finding in verdict.findings],
+        "interventions": interventions_json(verdict, clock),
+        "events": events_json(table, clock),
+        "now": {**now_of(table), "since": phase_time(table), "alarm": alarm_of(table) if record.live else ""},
+        "figures": [asdict(figure) for figure in figures_of(table, shown)],
+        "told": list(shown.told),
+        "damage": list(shown.damage),
+        "stacks": stacks_json(table, clock),
+        "output": output_lines(table.output),
+        "environment": environment_of(table),
+        "clock": clock.as_json(),
+    }
+    masked: dict[str, Any] = mask(document)
+    return masked
+
+
+def _of_the_ending(verdict: Verdict) -> list[dict[str, str]]:
+    """The proof of how it ended, without what the findings show already."""
+    shown = {(one.what, one.value) for finding in verdict.findings for one in finding.evidence}
+    proof = [one for one in verdict.ending.evidence if (one.what, one.value) not in shown]
+    return [{"what": one.what, "value": one.value} for one in proof if one.value not in verdict.ending.claim]
+
+
+def document_of(record: RecordLike, verdict: Verdict, columns: int = 600) -> dict[str, Any]:
+    """The whole document, as the one-file report carries it."""
+    table: Examined = examined(record)
+    clock = clock_of(table)
+    charts = charts_json(charts_of(table, verdict.ending, clock), columns, None, None)
+    return {**words_of(table, verdict, clock), "charts": charts}
+
+
+def mask(value: Any) -> Any:
+    """The same with secrets masked in every text, and without the name of anyone's home."""
+    if isinstance(value, str):
+        return _A_HOME.sub("~", mask_text(value))
+    if isinstance(value, dict):
+        return {key: mask(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [mask(item) for item in value]
+    return value

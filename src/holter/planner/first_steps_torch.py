@@ -1,0 +1,125 @@
+"""For `holter plan -- COMMAND`: watches the script's first steps, has the plan made from them, and ends the script.
+
+The outermost call of the trained model is kept with what it was given, and the loss that was made of its output. At
+the end of the third step the planner, which travels by path as the guest does, draws the same step at other sizes. The
+script is ended at once: nothing of it runs after that, so no checkpoint is written by a handler of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from typing import Any
+
+_STEPS = 3
+_LOSSES = (
+    "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits",
+)  # fmt: skip
+
+
+class PlanWatch:
+    """Stands around the calls of all modules until the plan is made."""
+
+    def __init__(self, guest: Any, torch: Any) -> None:
+        self.guest, self.torch = guest, torch
+        self.order = json.loads(os.environ.get("HOLTER_PLAN") or "{}")
+        self.depth = 0
+        self.steps = 0
+        self.done = False
+        self.call: Any = None  # model, args, kwargs, output, precision
+        self.loss: Any = None  # function, its output's argument, target, options
+        self.peaks: list[int] = []
+
+    def patch(self) -> None:
+        self._patch_calls()
+        for name in _LOSSES:
+            self._patch_loss(name)
+        sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(self._stepped)
+
+    def _patch_calls(self) -> None:
+        module = self.torch.nn.Module
+        inner, watch, torch = module.__call__, self, self.torch
+
+        @functools.wraps(inner)
+        def __call__(part: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if watch.done or watch.depth or not torch.is_grad_enabled():
+                return inner(part, *args, **kwargs)
+            watch.depth += 1
+            try:
+                out = inner(part, *args, **kwargs)
+            finally:
+                watch.depth -= 1
+            watch.guest.guard(watch._called)(part, args, kwargs, out)
+            return out
+
+        module.__call__ = __call__
+
+    def _called(self, part: Any, args: Any, kwargs: Any, out: Any) -> Any:
+        if not part.training or not any(p.requires_grad for p in part.parameters()):
+            return
+        # Only shapes are kept of what it gave: the output itself would hold the step's memory.
+        self.call = part, args, kwargs, getattr(out, "shape", None), self._precision()
+        self.loss = None
+
+    def _precision(self) -> Any:
+        torch = self.torch
+        if torch.is_autocast_enabled():
+            kind = torch.get_autocast_gpu_dtype()
+        elif torch.is_autocast_cpu_enabled():
+            kind = torch.get_autocast_cpu_dtype()
+        else:
+            return None
+        return {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(kind)
+
+    def _patch_loss(self, name: Any) -> None:
+        functional = self.torch.nn.functional
+        inner, watch = getattr(functional, name, None), self
+        if inner is None:
+            return
+
+        @functools.wraps(inner)
+        def loss(given: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                if not watch.done and watch.call is not None and given.requires_grad:
+                    # The script may hold the function by its first name: ours must not keep what it was given alive.
+                    watch.loss = inner, tuple(given.shape), target, args, kwargs
+            except Exception as error:
+                watch.guest.guard.caught("plan", error)
+            return inner(given, target, *args, **kwargs)
+
+        setattr(functional, name, loss)
+
+    def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if self.done or self.call is None:
+            return
+        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if not any(id(p) in mine for p in self.call[0].parameters()):
+            return
+        self.steps += 1
+        if self.steps < _STEPS:
+            self.guest.guard(self._begin)()
+            return
+        self.done = True
+        try:
+            told = self._plan(optimizer)
+        except Exception as error:
+            told = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+        path = os.path.join(self.guest.folder, "plan.json")
+        with open(path + ".new", "w") as file:
+            json.dump(told, file)
+        os.replace(path + ".new", path)
+        os._exit(0)
+
+    def _begin(self) -> None:
+        """Peaks are those of the last step, when all that lasts is there."""
+        cuda = self.torch.cuda
+        if cuda.is_available() and cuda.is_initialized():
+            cuda.reset_peak_memory_stats()
+
+    def _plan(self, optimizer: Any) -> Any:
+        from . import from_script
+
+        return from_script.plan(self.torch, self.call, self.loss, optimizer, self.order)

@@ -1,0 +1,40 @@
+"""What the kernel says a process waits in, and for whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holter.recorder.platform import here
+
+
+def waiting(pid: int) -> dict[str, Any]:
+    """State, wait channel, system call and path, as far as they are known; nothing where the platform can't tell."""
+    stuck = here("stuck")
+    if stuck is None:
+        return {}
+    try:
+        found = stuck.waiting_in(pid)
+    except Exception:  # the process may be gone at any moment
+        return {}
+    return {name: found[name] for name in ("state", "wchan", "syscall", "path") if found.get(name)}
+
+
+def thread_waiting(pid: int, tid: int) -> dict[str, Any]:
+    """The same of one thread, without a look at any other; a reading of a tenth of a millisecond."""
+    stuck = here("stuck")
+    if stuck is None:
+        return {}
+    try:
+        found = stuck.thread_waiting_in(pid, tid)
+    except Exception:  # the thread may be gone at any moment
+        return {}
+    return {name: found[name] for name in ("state", "syscall", "path") if found.get(name)}
+
+
+def circle(pid: int, parents: dict[int, int]) -> list[dict[str, Any]]:
+    """The processes that wait for each other for ever, this one among them; none where that is not sure."""
+    probe = here("circle")
+    try:
+        return list(probe.circle_of(pid, parents)) if probe is not None else []
+    except Exception:  # processes may be gone at any moment
+        return []

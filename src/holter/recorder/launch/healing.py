@@ -1,0 +1,41 @@
+"""What healing takes outside of the process: the soft wall, and a line to the user for each act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holter.recorder.platform import here
+
+_KEEPS = {"exact": "the result is the same", "equivalent": "the same in expectation", "changed": "the result changes"}
+
+
+class Healing:
+    """Told of each tick of a run under `--heal`."""
+
+    def __init__(self, say: Callable[[str], None], guest_dir: Path | None) -> None:
+        self._say = say
+        self._last = ""
+        wall = here("soft_limit", "recorder.launch")
+        self._wall: Any = wall.SoftWall(guest_dir) if wall is not None else None
+
+    def look(self, sample: dict[str, Any], events: list[dict[str, Any]]) -> None:
+        if self._wall is not None:
+            self._wall.look(sample, events)
+        self.tell(events)
+
+    def tell(self, events: list[dict[str, Any]]) -> None:
+        """A line for each act; also of those that came in with the end of the run."""
+        for event in events:
+            if event.get("k") == "intervention":
+                because = f": {event['because']}" if event.get("because") else ""
+                self._once(f"{event.get('text')} ({_KEEPS.get(event.get('keeps', ''), 'unknown')}{because})")
+            elif event.get("k") == "declined":
+                self._once(f"{event.get('act')} was not possible: {event.get('because')}")
+
+    def _once(self, line: str) -> None:
+        """Many fits that go on from the same epoch, one after the other, are one line; the record has all of them."""
+        if line != self._last:
+            self._last = line
+            self._say(line)

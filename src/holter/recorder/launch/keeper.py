@@ -1,0 +1,609 @@
+"""The keeper: a small process between the recorder and the command that outlives the recorder.
+
+It is the command's parent, passes its output on, keeps the last of it, and writes down how it ended. When the
+recorder is killed the training goes on: nothing that the command holds leads to the recorder. When the keeper itself
+is killed the recorder takes its place (`take_over`): it holds the same descriptors, and becomes the command's parent.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holter.errors import EXIT_HOLTER_FAILED
+from holter.record import lines, place
+from holter.record.gather import gather
+from holter.record.tail import OutputTail
+from holter.recorder.launch import oom_score
+from holter.recorder.launch import streams as streams_module
+from holter.recorder.launch.streams import Followed, Relay, Streams, readable, wait_for_room
+from holter.recorder.loop.processes import lives, signal_group
+
+_QUIET = 0.3  # seconds without output after the end, when something still holds the streams open
+_LOOK = 0.2
+_AT_ONCE = 65536
+
+
+@dataclass
+class Order:
+    """What to start, and where to write about it."""
+
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    folder: Path | None
+    guest_dir: Path | None
+    take_terminal: bool
+    signal_mask: set[int]
+    oom_score_adj: str | None = None  # the command's own, whatever ours has become since
+
+
+class Keeper:
+    def __init__(self, order: Order, streams: Streams, link: socket.socket, go: int = -1) -> None:
+        self.order = order
+        self.streams = streams
+        self.link = link
+        self.go = go  # on this the command is told by the recorder to begin
+        self.recorder = os.getppid()  # 0 once we run inside it
+        self.tail: OutputTail | None = None
+        self.tail_lock = threading.Lock()
+        self.pid = 0
+        self.ended = threading.Event()
+        self.last_output = 0.0
+        self.log: int | None = None
+        self.ending: dict[str, Any] | None = None  # as it was seen before it was taken note of
+
+    def run(self) -> None:
+        """Start the command, see it through, and leave; called in the forked child, never returns to its caller."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGTTOU, signal.SIGTTIN):
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        self._open_files()
+        try:
+            ready = self._fork()
+        except OSError as error:
+            self.tell("failed", errno=error.errno, error=os.strerror(error.errno or 0), forked=False)
+            return
+        threads = self._begin()
+        # Told before the command begins: if we are killed from here on, the recorder knows whose end to wait for.
+        self.tell("spawned", pid=self.pid, pgid=self.pid, relayed=threads is not None)
+        for fd in self.streams.to_close:
+            os.close(fd)
+        failure = self._failure(ready)
+        if failure:
+            self.tell("failed", errno=failure, error=os.strerror(failure))
+            return
+        _adopt_orphans()
+        self._wait()
+        self._drain(threads or [])
+        self.tell("drained")
+        # What the command left running in the background may still write: it keeps its streams until it ends.
+        for thread in threads or []:
+            thread.join()
+        self._reap_the_rest()
+        self._await_recorder()
+        if self.order.guest_dir is not None and self.order.folder is not None:
+            gather(self.order.guest_dir, self.order.folder)  # finds nothing when the recorder has done it
+
+    def take_over(self, pid: int, *, ended: bool, ending: dict[str, Any] | None) -> None:
+        """Go on in the place of a keeper that was killed; in a thread of the recorder's, which is now the parent."""
+        self.pid = pid
+        self.recorder = 0
+        self.ending = ending
+        self._open_files()
+        threads = self._begin() or []
+        if not ended:
+            self._wait(pid)
+        self._drain(threads)
+        self.tell("drained")
+
+    # --- starting -----------------------------------------------------------------------------------------
+
+    def _open_files(self) -> None:
+        if self.order.folder is None:
+            return
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self.log = os.open(self.order.folder / place.KEEPER, flags, 0o600)
+            self.tail = OutputTail(self.order.folder / place.TAIL)
+        except OSError:
+            pass  # a full disk costs the tail of the output, not the run
+
+    def _fork(self) -> int:
+        """Fork what becomes the command; it waits for the recorder's word. Returns where its failure is told."""
+        ready, told = os.pipe()
+        # What we ignore is meant for the command: what is sent to it before it begins waits until it can get it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        self.pid = os.fork()
+        if self.pid == 0:
+            self.link.close()  # else the recorder would not learn of our death while the command waits for its word
+            _become(self.order, self.streams, self.go, told)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        os.close(told)
+        os.close(self.go)
+        try:
+            os.setpgid(self.pid, self.pid)  # by both sides: whoever comes first
+        except OSError:
+            pass
+        return ready
+
+    def _begin(self) -> list[threading.Thread] | None:
+        """Start to pass output on; None where no thread can be had, and the command has to keep its own streams."""
+        threads = [
+            threading.Thread(target=self._pass_on, args=(n,), daemon=True) for n in range(len(self.streams.relays))
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+        except RuntimeError:
+            return None
+        try:
+            threading.Thread(target=self._look_around, daemon=True).start()
+        except RuntimeError:
+            pass  # the size of the terminal is not followed, and a file is read when all is over
+        return threads
+
+    def _failure(self, ready: int) -> int:
+        """0 once the command runs, or the errno that says why it could not be started."""
+        answer = os.read(ready, 16)
+        os.close(ready)
+        if answer:
+            os.waitpid(self.pid, 0)
+            return int(answer)
+        return 0
+
+    # --- while it runs ------------------------------------------------------------------------------------
+
+    def _pass_on(self, number: int) -> None:
+        relay = self.streams.relays[number]
+        while _peeked(relay, self.keep) or _copied(relay, self.keep):
+            pass
+        if self.recorder:
+            os.close(relay.source)
+        self.tell("passed", keep=False, relay=number)  # the recorder closes its own, which a successor shares with it
+
+    def keep(self, data: bytes) -> None:
+        self.last_output = time.monotonic()
+        with self.tail_lock:
+            if self.tail is None:
+                return
+            try:
+                self.tail.write(data)
+            except OSError:  # the disk is full, or the file is gone
+                self.tail = None
+
+    def _look_around(self) -> None:
+        """Follow files that the command writes itself, and the size of the user's terminal."""
+        while not self.ended.wait(_LOOK):
+            for relay in self.streams.relays:
+                if relay.terminal is not None and streams_module.copy_size(relay.terminal, relay.source):
+                    signal_group(self.pid, signal.SIGWINCH)
+            for followed in self.streams.followed:
+                self._read_on(followed)
+
+    def _read_on(self, followed: Followed) -> None:
+        try:
+            size = os.fstat(followed.fd).st_size
+            if size < followed.offset:
+                followed.offset = 0  # truncated and begun anew
+            followed.offset = max(followed.offset, size - (256 << 10))
+            while followed.offset < size and (data := os.pread(followed.fd, 65536, followed.offset)):
+                followed.offset += len(data)
+                self.keep(data)
+        except OSError:
+            pass
+
+    def _wait(self, whom: int = -1) -> None:
+        """Wait for the command; a keeper also for strangers who were left to it, so that no zombie stays."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(self._foretold(whom), os.WUNTRACED | os.WCONTINUED)
+            except InterruptedError:
+                continue
+            except ChildProcessError:  # its end was told to someone else
+                while lives(self.pid):
+                    time.sleep(_LOOK)
+                unknown = {"exit_code": EXIT_HOLTER_FAILED, "signal": None, "core": False}
+                self.tell("exited", **(self.ending or unknown))
+                return
+            if pid != self.pid:
+                continue
+            if os.WIFSTOPPED(status):
+                self.tell("stopped", signal=os.WSTOPSIG(status), keep=False)
+            elif os.WIFCONTINUED(status):
+                self._wake_recorder()
+                self.tell("continued", keep=False)
+            else:
+                self.tell("exited", **_ending(status), cpu_s=usage.ru_utime + usage.ru_stime, maxrss=_maxrss(usage))
+                return
+
+    def _foretold(self, whom: int) -> int:
+        """Wait, and tell of the command's end while it can still be asked for: after that only we know of it."""
+        if not hasattr(os, "waitid"):
+            return whom
+        which = (os.P_ALL, 0) if whom < 0 else (os.P_PID, whom)
+        seen = os.waitid(*which, os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOWAIT)
+        if seen is None:
+            return whom
+        if seen.si_pid == self.pid and seen.si_code == os.CLD_EXITED:
+            self.tell("ending", keep=False, exit_code=seen.si_status, signal=None, core=False)
+        elif seen.si_pid == self.pid and seen.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
+            killed = {"exit_code": 128 + seen.si_status, "signal": signal_name(seen.si_status)}
+            self.tell("ending", keep=False, **killed, core=seen.si_code == os.CLD_DUMPED)
+        return seen.si_pid
+
+    def _wake_recorder(self) -> None:
+        """It stops with the command; whoever has the command go on knows nothing of it."""
+        if self.recorder == os.getppid() and self.recorder > 1:
+            try:
+                os.kill(self.recorder, signal.SIGCONT)
+            except OSError:
+                pass
+
+    def _drain(self, threads: list[threading.Thread]) -> None:
+        """Let everything that was written before the end come through."""
+        since = time.monotonic()
+        while any(thread.is_alive() for thread in threads):
+            for thread in threads:
+                thread.join(0.02)
+            # A descendant may hold the streams for days: what counts is that nothing is waiting to be read.
+            open_ = [r.source for r, t in zip(self.streams.relays, threads, strict=False) if t.is_alive()]
+            waiting = bool(readable(open_, 0.0))
+            if not waiting and time.monotonic() - max(since, self.last_output) > _QUIET:
+                break
+        self.ended.set()
+        for followed in self.streams.followed:
+            self._read_on(followed)
+
+    def _reap_the_rest(self) -> None:
+        while True:
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    return
+            except OSError:
+                return
+
+    # --- telling ------------------------------------------------------------------------------------------
+
+    def tell(self, kind: str, /, *, keep: bool = True, **fields: Any) -> None:
+        """To the record first, since it lasts, then to the recorder, if it is still there."""
+        line = {"k": kind, "t": time.time(), "m": time.monotonic(), **fields}
+        data = lines.dump(line)
+        if keep and kind != "drained" and self.log is not None:
+            try:
+                os.write(self.log, data)
+            except OSError:
+                pass
+        try:
+            self.link.sendall(data)
+        except OSError:
+            pass
+
+    def _await_recorder(self) -> None:
+        """Until the recorder has closed its end: it is done, or it is dead."""
+        try:
+            while self.link.recv(4096):
+                pass
+        except OSError:
+            pass
+
+
+@dataclass
+class Started:
+    """A keeper and a command that waits for our word, as the recorder holds them."""
+
+    order: Order
+    streams: Streams
+    pid: int
+    link: socket.socket
+    go: int
+    heard: bytes = b""  # what the keeper has told already
+
+    def begin(self) -> None:
+        """Let the command begin, with streams of ours where somebody reads them; OSError when it can't."""
+        while b"\n" not in self.heard:
+            piece = self.link.recv(4096)
+            if not piece:
+                raise OSError(errno.ECHILD, "the process that was to start it was killed")
+            self.heard += piece
+        told = json.loads(self.heard.partition(b"\n")[0])
+        if told["k"] == "failed":
+            raise OSError(told["errno"], told["error"])
+        if not told["relayed"]:
+            self.close_sources()
+        try:
+            os.write(self.go, b"r" if told["relayed"] else b"p")
+        except BrokenPipeError:
+            pass  # it was killed while it waited, and the keeper tells
+        os.close(self.go)
+        for fd in self.streams.to_close:
+            os.close(fd)
+        self.streams.to_close = []
+
+    def abandon(self) -> None:
+        """The command has not begun, and with this closed it never does."""
+        os.close(self.go)
+        self.link.close()
+        try:
+            os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            pass
+
+    def take_over(self, pid: int, *, ended: bool, ending: dict[str, Any] | None) -> socket.socket:
+        """The keeper was killed: do its work in here. Returns the new link; RuntimeError where no thread can be had."""
+        try:
+            os.waitpid(self.pid, 0)  # only then has the command become our own child
+        except ChildProcessError:
+            pass
+        ours, theirs = socket.socketpair()
+        successor = Keeper(self.order, self.streams, theirs)
+        threading.Thread(target=lambda: successor.take_over(pid, ended=ended, ending=ending), daemon=True).start()
+        self.link.close()
+        self.link = ours
+        return ours
+
+    def passed_on(self, number: int) -> None:
+        """The keeper has closed this one: our own must not keep a pipe open that nobody reads."""
+        relay = self.streams.relays[number]
+        if relay.source >= 0:
+            os.close(relay.source)
+            relay.source = -1
+
+    def close_sources(self) -> None:
+        for number in range(len(self.streams.relays)):
+            self.passed_on(number)
+
+    def part(self) -> None:
+        """Let the keeper go; it stays only while something that the command left behind still writes."""
+        self.link.close()
+        self.close_sources()
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline:
+            try:
+                if os.waitpid(self.pid, os.WNOHANG)[0]:
+                    return
+            except ChildProcessError:  # whoever started us ignores the ends of children
+                return
+            time.sleep(0.002)
+
+
+def start(order: Order, streams: Streams) -> Started:
+    """Fork the keeper and the command; OSError where there is no room for them."""
+    _adopt_orphans()
+    ours, theirs = socket.socketpair()
+    wait, go = os.pipe()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:  # either may have been closed before we came
+                stream.flush()
+        except OSError:
+            pass
+    pid = os.fork()
+    if pid == 0:
+        code = 0
+        try:
+            ours.close()
+            os.close(go)
+            os.setpgid(0, 0)
+            Keeper(order, streams, theirs, wait).run()
+        except BaseException:
+            code = 1
+        finally:
+            os._exit(code)
+    theirs.close()
+    os.close(wait)
+    return Started(order, streams, pid, ours, go)
+
+
+def become_plainly(order: Order) -> None:
+    """Turn into the command without a keeper: its own streams, group and number. Raises OSError when it can't."""
+    _adopt_orphans(False)  # it would outlast the change of program
+    _as_it_was(order)
+    for fd in streams_module.closed():
+        os.close(fd)
+    _exec(list(order.command), dict(order.environ))
+
+
+def _become(order: Order, streams: Streams, go: int, told: int) -> None:
+    """In the new process: take the streams and turn into the command, once we are told to."""
+    try:
+        os.setpgid(0, 0)
+        word = os.read(go, 1)
+        if not word:  # the recorder was killed before anything began
+            raise OSError(errno.ECANCELED, "")
+        if order.take_terminal:
+            os.tcsetpgrp(0, os.getpid())  # SIGTTOU is still ignored here
+        _as_it_was(order)
+        if word == b"r":
+            if streams.stdout != 1:
+                os.dup2(streams.stdout, 1)
+            if streams.stderr != 2:
+                os.dup2(streams.stderr, 2)
+        for fd in streams_module.closed():
+            os.close(fd)
+        _exec(list(order.command), dict(order.environ))
+    except OSError as error:
+        os.write(told, str(error.errno or errno.ENOEXEC).encode())
+    except BaseException:
+        os.write(told, str(errno.ENOEXEC).encode())
+    finally:
+        os._exit(127)
+
+
+def _as_it_was(order: Order) -> None:
+    """Signals, and what the kernel knows of us, as they were before we came."""
+    for number in range(1, signal.NSIG):
+        if number in (signal.SIGKILL, signal.SIGSTOP):
+            continue
+        try:
+            signal.signal(number, signal.SIG_IGN if number in _INHERITED_IGNORED else signal.SIG_DFL)
+        except (OSError, ValueError):
+            pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, order.signal_mask)
+    if order.oom_score_adj is not None:
+        oom_score.set_back(order.oom_score_adj)
+
+
+def _exec(command: list[str], environ: dict[str, str]) -> None:
+    try:
+        os.execvpe(command[0], command, environ)
+    except OSError as error:
+        found = shutil.which(command[0], path=environ.get("PATH"))
+        if error.errno != errno.ENOEXEC or found is None:
+            raise
+        # A script without a first line that names its interpreter: every shell runs it with sh.
+        os.execve("/bin/sh", ["sh", found, *command[1:]], environ)
+
+
+def _ignored_at_start() -> set[int]:
+    """Signals that were ignored before Python touched any, as under nohup; the command inherits that."""
+    ignored = set()
+    for number in range(1, signal.NSIG):
+        # Python itself ignores SIGPIPE and SIGXFSZ; the command must not inherit that from us.
+        if number in (signal.SIGPIPE, getattr(signal, "SIGXFSZ", -1)):
+            continue
+        try:
+            if signal.getsignal(number) is signal.SIG_IGN:
+                ignored.add(number)
+        except ValueError:
+            continue
+    return ignored
+
+
+_INHERITED_IGNORED = _ignored_at_start()
+
+
+def _ending(status: int) -> dict[str, Any]:
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return {"exit_code": 128 + number, "signal": signal_name(number), "core": os.WCOREDUMP(status)}
+    return {"exit_code": os.WEXITSTATUS(status), "signal": None, "core": False}
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _maxrss(usage: Any) -> int:
+    return int(usage.ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+
+
+def _peeked(relay: Relay, keep: Callable[[bytes], None]) -> bool:
+    """Pass on what comes out of a pipe until its end; False there, or where the kernel can't do it.
+
+    We look at a second copy, and what we look at stays in the command's pipe. If we are killed, whoever takes over
+    finds it there: no byte is lost. Into a pipe whose reader keeps up it is moved within the kernel: none is doubled.
+    """
+    if _tee is None or relay.tried:
+        return False
+    relay.tried = True
+    aside = copies = -1
+    try:
+        aside, copies = os.pipe()
+        is_pipe = stat.S_ISFIFO(os.fstat(relay.target).st_mode)
+        wide = not is_pipe
+        while (found := _tee(relay.source, copies, _AT_ONCE, 0)) > 0:
+            data = os.read(aside, found)
+            keep(data)  # first: a reader that takes nothing is not to cost the last words
+            moved = 0
+            if is_pipe and not _unread(relay.target):
+                moved = os.splice(relay.source, relay.target, found)
+            elif not wide:
+                _widen(relay.target)
+                wide = True
+            if moved < found:
+                if not _write_all(relay.target, data[moved:]):
+                    raise BrokenPipeError
+                os.read(relay.source, found - moved)
+    except BrokenPipeError:
+        relay.broken = True
+    except OSError:
+        pass  # nothing was taken out: what follows reads and writes
+    finally:
+        for fd in (aside, copies):
+            if fd >= 0:
+                os.close(fd)
+    return False
+
+
+def _unread(pipe: int) -> bool:
+    return bool(int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder))
+
+
+def _widen(pipe: int) -> None:
+    """What was moved into it took a page for each line: give its reader the room back that it had without us."""
+    try:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 2 * fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ))
+    except OSError:
+        pass
+
+
+def _copied(relay: Relay, keep: Callable[[bytes], None]) -> bool:
+    """Read what is waiting and write it on; False at the end, or when nobody takes it any more."""
+    if relay.broken:
+        return False
+    try:
+        data = os.read(relay.source, _AT_ONCE)
+    except OSError as error:  # EIO: the other side of a pseudo-terminal is gone
+        return error.errno == errno.EINTR
+    if not data:
+        return False
+    keep(data)
+    return _write_all(relay.target, data)  # when nobody reads, closing our end lets the command meet that
+
+
+def _write_all(fd: int, data: bytes) -> bool:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except OSError as error:
+            if error.errno == errno.EAGAIN:  # the user's own stream may be non-blocking
+                wait_for_room(fd, 1.0)
+            elif error.errno != errno.EINTR:
+                return False
+    return True
+
+
+def _tee_of_libc() -> Callable[..., int] | None:
+    """tee(2): a second copy of what waits in a pipe, which stays there (Linux)."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes
+
+    try:
+        tee: Callable[..., int] = ctypes.CDLL(None, use_errno=True).tee
+        return tee
+    except (OSError, AttributeError):
+        return None
+
+
+_tee = _tee_of_libc()
+
+
+def _adopt_orphans(adopt: bool = True) -> None:
+    """Have the kernel hand us processes whose parent died (Linux), so that they are seen and reaped."""
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        try:
+            ctypes.CDLL(None).prctl(36, int(adopt), 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+        except (OSError, AttributeError):
+            pass

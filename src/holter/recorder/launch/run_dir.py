@@ -1,0 +1,121 @@
+"""The folder that guests write into: local memory where there is some, since a disk could make a training step wait."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import holter
+from holter.record.gather import gather
+from holter.record.reader import start_time
+from holter.recorder.loop.processes import lives
+
+OWNER = "owner.json"
+_ROOM = 8 << 20
+_DAY = 86400.0
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+INJECT = Path(holter.__file__).resolve().parent / "agent" / "inject"
+
+
+def make() -> Path | None:
+    """A private folder: in shared memory when 8 MB are free there, else in the temporary folder, else None."""
+    for base in _bases():
+        try:
+            free = os.statvfs(base)
+            if free.f_bavail * free.f_frsize >= _ROOM:
+                return Path(tempfile.mkdtemp(prefix=f"holter-{os.getuid()}-", dir=base))
+        except OSError:
+            continue
+    return None
+
+
+def _bases() -> list[str]:
+    try:
+        return ["/dev/shm", tempfile.gettempdir()]
+    except OSError:  # a read-only root, and no temporary folder was mounted
+        return ["/dev/shm"]
+
+
+def note_owner(guest_dir: Path, keeper: int, folder: Path | None) -> None:
+    """Write down whose folder this is, so that it can be cleared away if all of them are killed at once."""
+    owner = {"keeper": keeper, "start": start_time(keeper), "record": str(folder) if folder else None}
+    try:
+        (guest_dir / OWNER).write_text(json.dumps(owner))
+    except OSError:
+        pass
+
+
+def clear_abandoned() -> None:
+    """Bring home what runs left behind whose keeper is gone too; nothing of a living run is touched."""
+    for base in set(_bases()):
+        for guest_dir in Path(base).glob(f"holter-{os.getuid()}-*"):
+            try:
+                if not _ours(guest_dir):
+                    continue
+                if not (guest_dir / OWNER).exists():
+                    _clear_ownerless(guest_dir)
+                    continue
+                text = (guest_dir / OWNER).read_text()
+                owner = json.loads(text)
+                if _in_use(guest_dir, int(owner["keeper"]), owner["start"]):
+                    continue
+                (guest_dir / OWNER).unlink()  # whoever comes second fails here, and leaves it to the first
+                record = owner.get("record")
+            except (OSError, ValueError, KeyError, TypeError, OverflowError):
+                continue
+            if not record or not Path(record).is_dir():
+                shutil.rmtree(guest_dir, ignore_errors=True)
+            elif not gather(guest_dir, Path(record)):
+                (guest_dir / OWNER).write_text(text)  # the disk is full: the next run tries again
+
+
+def _ours(guest_dir: Path) -> bool:
+    """These places are open to all: a folder or a link that someone else put there is none of ours."""
+    facts = guest_dir.lstat()
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
+
+
+def _clear_ownerless(guest_dir: Path) -> None:
+    """One whose owner was never written down, since its run was killed while it began: gone after a day."""
+    if time.time() - guest_dir.lstat().st_mtime > _DAY and not _guests_live(guest_dir):
+        shutil.rmtree(guest_dir, ignore_errors=True)
+
+
+def _guests_live(guest_dir: Path) -> bool:
+    pids = {path.name.partition(".")[0] for path in guest_dir.iterdir()}
+    return any(lives(int(pid)) for pid in pids if pid.isdigit())
+
+
+def _in_use(guest_dir: Path, keeper: int, start: int | None) -> bool:
+    """True while the keeper lives, or a guest that outlived it; where start times are not known, its number decides."""
+    if lives(keeper) and start_time(keeper) == start:
+        return True
+    return _guests_live(guest_dir)
+
+
+def environment(
+    guest_dir: Path | None, run_id: str, base: Mapping[str, str], heal: str | None = None
+) -> dict[str, str]:
+    """The command's environment: the user's own, with the beacon in front of PYTHONPATH."""
+    environ = dict(base)
+    if guest_dir is None:
+        return environ
+    path = environ.get("PYTHONPATH")
+    environ["PYTHONPATH"] = f"{INJECT}{os.pathsep}{path}" if path else str(INJECT)
+    environ["HOLTER_GUESTS"] = str(guest_dir)
+    environ["HOLTER_RUN"] = run_id
+    environ.pop("HOLTER_PLAN", None)
+    environ.pop("HOLTER_HEAL", None)  # a run within a healed one is healed when it is itself asked to be
+    if heal is not None:
+        environ["HOLTER_HEAL"] = heal
+        if os.path.exists("/dev/nvidiactl") and not any(name in environ for name in ALLOCATOR):
+            # Segments that can grow leave no holes between them; it has to be known before the first allocation.
+            # Newer releases warn of the older name where only that is set.
+            environ.update(dict.fromkeys(ALLOCATOR, "expandable_segments:True"))
+    return environ

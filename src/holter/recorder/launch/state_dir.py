@@ -1,0 +1,79 @@
+"""The folders that a run's attempts share under `--heal`: in them lies the state that the next one goes on from.
+
+Small states lie in shared memory, where a killed trainer loses nothing and no disk is waited for; larger ones, and now
+and then a copy, on the disk of the records. Both go when the run is over.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from holter.record import place
+from holter.recorder.launch import run_dir
+from holter.recorder.loop.processes import lives
+
+
+@dataclass
+class StateRoom:
+    """Where the state lies."""
+
+    fast: Path | None
+    disk: Path | None
+
+    def environment(self, attempt: int) -> dict[str, str]:
+        """What the guests of an attempt are told."""
+        known = {"HOLTER_STATE": self.fast, "HOLTER_STATE_DISK": self.disk}
+        told = {name: str(path) for name, path in known.items() if path is not None}
+        return {**told, "HOLTER_ATTEMPT": str(attempt)}
+
+    def clear(self) -> None:
+        for path in (self.fast, self.disk):
+            if path is not None:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def make() -> StateRoom:
+    """Make the folders, private to the user; one that can't be had is done without.
+
+    They are the recorder's: a keeper ends with its attempt, and a run that is started just then would take them for
+    abandoned.
+    """
+    room = StateRoom(run_dir.make(), _on_disk())
+    if room.fast is not None:
+        run_dir.note_owner(room.fast, os.getpid(), None)
+    return room
+
+
+def _on_disk() -> Path | None:
+    for in_home in (True, False):
+        try:
+            base = place.home() / "states" if in_home else Path(tempfile.gettempdir())
+            base.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _clear_abandoned(base)
+            return Path(tempfile.mkdtemp(prefix=f"holter-state-{os.getpid()}-", dir=base))
+        except OSError:
+            continue
+    return None
+
+
+def _clear_abandoned(base: Path) -> None:
+    """What runs left behind that were killed together with their recorder."""
+    for path in base.glob("holter-state-*-*"):
+        owner = path.name.split("-")[2]
+        if owner.isdigit() and not lives(int(owner)) and path.lstat().st_uid == os.getuid() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+# Nothing of this reaches a run that is started within a healed one.
+VARIABLES = (
+    "HOLTER_STATE",
+    "HOLTER_STATE_DISK",
+    "HOLTER_ATTEMPT",
+    "HOLTER_SPLIT",
+    "HOLTER_LOADER",
+    "HOLTER_WORKERS",
+)

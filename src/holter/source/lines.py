@@ -1,0 +1,215 @@
+"""A light look at the user's source: where a name grows, where a function is called, which loop a line stands in.
+
+Works on the lines that the record kept; a file that is not there, or is no Python, has nothing to say.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from holter.finding import Culprit
+from holter.source.syntax import parse
+
+_GROWS = frozenset(
+    ("append", "extend", "add", "insert", "appendleft", "update", "setdefault", "put", "put_nowait", "push")
+)
+_JOINS = frozenset(("cat", "concat", "concatenate", "append", "vstack", "hstack", "stack", "list"))
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def tree_of(lines: Sequence[str]) -> ast.Module | None:
+    """Give the syntax tree of a file, or None for what does not parse."""
+    return _parsed("\n".join(lines)) if lines else None
+
+
+def culprit_at(file: str, lines: Sequence[str], line: int, function: str = "") -> Culprit:
+    """Make a culprit of a line, with the code that stands on it."""
+    code = lines[line - 1].strip()[:200] if 0 < line <= len(lines) else ""
+    return Culprit(file, line, function or function_around(lines, line), code)
+
+
+def appends_to(lines: Sequence[str], name: str) -> list[int]:
+    """Give the lines that make a name grow: `name.append(...)`, `name[k] = ...`, `name += ...`, `name = cat([name])`.
+
+    A dotted name counts by its last part, so that `self.history` is found under whatever the object is called.
+    """
+    tree = tree_of(lines)
+    last = name.rpartition(".")[2]
+    if tree is None or not last:
+        return []
+    found = {node.lineno for node in ast.walk(tree) if isinstance(node, (ast.stmt, ast.expr)) and _grows(node, last)}
+    return sorted(found)
+
+
+def _grows(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in _GROWS and _is(_base(node.func.value), name)
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, ast.Add) and _is(_base(node.target), name)
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and _is(_base(target), name):
+                return True
+            if _is(target, name) and _from_itself(node.value, name):
+                return True
+    return False
+
+
+def _from_itself(value: ast.expr, name: str) -> bool:
+    """`x = x + [...]`, `x = torch.cat([x, ...])`: the old value goes into the new one."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        return any(_is(part, name) for part in ast.walk(value))
+    if isinstance(value, ast.Call):
+        return called_name(value) in _JOINS and any(_is(part, name) for part in ast.walk(value))
+    return False
+
+
+def _base(node: ast.AST) -> ast.AST:
+    """`cache[key][0]` grows `cache`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
+
+
+def _is(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id == name
+    return isinstance(node, ast.Attribute) and node.attr == name
+
+
+def called_name(node: ast.Call) -> str:
+    """Give the name of the function or method that a call calls, without what it belongs to."""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def calls_of(lines: Sequence[str], names: Iterable[str]) -> list[tuple[int, str]]:
+    """Give the line and the name of each call of one of these functions or methods, such as `log` or `half`."""
+    tree, wanted = tree_of(lines), frozenset(names)
+    if tree is None:
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = called_name(node)
+            if called in wanted:
+                # The name itself may stand lines below the start of a chain of calls.
+                found.append((getattr(node.func, "end_lineno", None) or node.lineno, called))
+    return sorted(found)
+
+
+def loop_around(lines: Sequence[str], line: int) -> int | None:
+    """Give the line of the innermost loop that a line stands in, within its own function."""
+    tree = tree_of(lines)
+    if tree is None:
+        return None
+    scopes = (*_LOOPS, ast.FunctionDef, ast.AsyncFunctionDef)
+    around = [node for node in _around(tree, line) if isinstance(node, scopes) and node.lineno != line]
+    return around[-1].lineno if around and isinstance(around[-1], _LOOPS) else None
+
+
+def loops_in(lines: Sequence[str], names: Iterable[str]) -> list[int]:
+    """Give the lines of the loops that stand in functions of these names."""
+    tree, wanted = tree_of(lines), frozenset(names)
+    if tree is None:
+        return []
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    inside = [node for node in ast.walk(tree) if isinstance(node, functions) and node.name in wanted]
+    return sorted({node.lineno for one in inside for node in ast.walk(one) if isinstance(node, _LOOPS)})
+
+
+def function_around(lines: Sequence[str], line: int) -> str:
+    """Give the name of the function that a line stands in; empty at the top of a file."""
+    tree = tree_of(lines)
+    names = [
+        node.name for node in _around(tree, line) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ] if tree is not None else []  # fmt: skip
+    return names[-1] if names else ""
+
+
+def _around(tree: ast.AST, line: int) -> Iterator[ast.stmt]:
+    """Statements that hold a line, from the outside in."""
+    for node in ast.iter_child_nodes(tree):
+        if getattr(node, "lineno", 0) <= line <= (getattr(node, "end_lineno", None) or 0):
+            if isinstance(node, ast.stmt):
+                yield node
+            yield from _around(node, line)
+
+
+def settings_of(lines: Sequence[str], ending: str) -> list[tuple[int, str]]:
+    """Give the line and name of each keyword argument or variable whose name ends so, such as `batch_size`."""
+    tree = tree_of(lines)
+    if tree is None:
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg is not None and node.arg.endswith(ending):
+            found.append((node.value.lineno, node.arg))
+        elif isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            found += [(node.lineno, name) for name in names if name.lower().endswith(ending)]
+    return sorted(found)
+
+
+def handler_around(lines: Sequence[str], line: int) -> int | None:
+    """Give the line of the innermost `except` that catches what a line raises, and does not raise it again."""
+    tree = tree_of(lines)
+    if tree is None:
+        return None
+    for node in reversed([node for node in _around(tree, line) if isinstance(node, ast.Try)]):
+        guarded = node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
+        quiet = [handler for handler in node.handlers if not any(isinstance(x, ast.Raise) for x in ast.walk(handler))]
+        if guarded and quiet:
+            return quiet[0].lineno
+    return None
+
+
+def call_text(lines: Sequence[str], line: int) -> str:
+    """Give the whole statement that begins on a line, as written; empty where it is not known."""
+    tree = tree_of(lines)
+    if tree is None:
+        return ""
+    inner = [node for node in _around(tree, line) if not hasattr(node, "body")]
+    if not inner:
+        return ""
+    return "\n".join(lines[inner[-1].lineno - 1 : inner[-1].end_lineno]).strip()
+
+
+def turn_of_loop(lines: Sequence[str], line: int, depth: int = 5) -> int:
+    """Give the line in a loop that a line runs for: itself, or the call of its function, or the call of that one's.
+
+    The line itself where no loop of this file leads to it.
+    """
+    if loop_around(lines, line) is not None or depth == 0:
+        return line
+    name = function_around(lines, line)
+    for call, _ in calls_of(lines, (name,)) if name else ():
+        if function_around(lines, call) == name:
+            continue
+        found = turn_of_loop(lines, call, depth - 1)
+        if loop_around(lines, found) is not None:
+            return found
+    return line
+
+
+def grown_in(lines: Sequence[str], line: int) -> list[int]:
+    """Give the lines below the statement on a line that make something grow: `.append(...)`, `name[key] = ...`."""
+    tree = tree_of(lines)
+    if tree is None:
+        return []
+    holders = [node for node in ast.walk(tree) if isinstance(node, _LOOPS) and node.lineno == line]
+    nodes = [inner for holder in holders for inner in ast.walk(holder)]
+    found = {node.lineno for node in nodes if isinstance(node, ast.Call) and called_name(node) in _GROWS}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
+            found.add(node.lineno)
+    return sorted(found)

@@ -1,0 +1,82 @@
+"""Runs a script with the beacon in its environment, and reads back what the guest wrote."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from holter.record import ring_format as f
+
+INJECT = Path(f.__file__).resolve().parents[1] / "agent" / "inject"
+
+
+class Slot(NamedTuple):
+    """One slot: the steps since the one before, of which `step` is the last."""
+
+    step: int
+    count: int
+    epoch: int
+    spent: dict[str, float]
+    loss: float | None
+    lr: float
+    batch: int
+
+
+class Run(NamedTuple):
+    """What a script printed, and what its guest recorded."""
+
+    code: int
+    out: str
+    err: str
+    events: list[dict[str, Any]]
+    words: list[int] | None
+    slots: list[Slot]
+
+    def slot(self, step: int) -> Slot:
+        """The slot that holds a step."""
+        return next(slot for slot in self.slots if slot.step >= step)
+
+    def kind(self, kind: str) -> list[dict[str, Any]]:
+        """The events of one kind, in order."""
+        return [event for event in self.events if event["k"] == kind]
+
+
+def run(folder: Path, script: str, guest: bool = True, **environ: str) -> Run:
+    """Run the text of a script in `folder`, as `train.py`, with or without the guest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.py").write_text(textwrap.dedent(script))
+    guests = folder / "guests"
+    guests.mkdir(exist_ok=True)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("HOLTER", "PYTHONPATH"))}
+    env.update(TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", **{"CUDA_VISIBLE_DEVICES": "", **environ})
+    if guest:
+        env.update(HOLTER_GUESTS=str(guests), PYTHONPATH=str(INJECT))
+    command = [sys.executable, "train.py"]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    events, words, slots = [], None, []
+    for file in sorted(guests.iterdir()):
+        if file.suffix == ".jsonl":
+            events += [json.loads(line) for line in file.read_text().splitlines()]
+        elif file.suffix == ".ring":
+            words, slots = read_ring(file.read_bytes())
+    return Run(done.returncode, done.stdout, done.stderr, events, words, slots)
+
+
+def read_ring(data: bytes) -> tuple[list[int], list[Slot]]:
+    """The header's words and the slots of steps, each with its checksum verified."""
+    words = list(struct.unpack_from(f"<{f.WORDS}Q", data, f.WORDS_AT))
+    slots = []
+    for number in range(min(words[f.W_HEAD], f.CAPACITY)):
+        at = f.HEADER + number * f.SLOT
+        assert f.CRC.unpack_from(data, at + f.CRC_AT)[0] == crc32(data[at : at + f.CRC_AT])
+        _seq, _t, step, kind, flags, epoch, count, batch, *rest = f.BODY.unpack_from(data, at)
+        if kind == f.STEP and count:  # one without steps holds only what came after the last
+            spent = {name: ns * 1e-9 for name, ns in zip(f.PHASES[2:], rest[5:12], strict=True)}
+            loss, _low, _high, lr, _norm = rest[13:]
+            slots.append(Slot(step, count, epoch, spent, loss if flags & f.F_LOSS_KNOWN else None, lr, batch))
+    return words, slots

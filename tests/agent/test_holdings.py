@@ -1,0 +1,310 @@
+"""What grows inside a process is found by its name, and a process that does not grow is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.guest_run import Run, run
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+# The census looks once a second; a test can't wait for many of those.
+HEAD = """
+import sys, time, torch
+from collections import deque
+from functools import lru_cache
+from torch import nn
+torch.manual_seed(3)
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def train(x):
+    out = model(x)
+    loss = out.pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    return out, loss
+
+def go(keep, seconds=3.2, rows=512):
+    until = time.monotonic() + seconds
+    step = 0
+    while time.monotonic() < until:
+        out, loss = train(torch.ones(rows, 64))
+        keep(step, out, loss)
+        step += 1
+        time.sleep(0.02)
+
+"""
+
+# Several ways to hold on to things, all at once: each is to be found under its own name.
+MANY = (
+    HEAD
+    + """
+class Log:
+    def __init__(self):
+        self.outputs = {}
+
+def logger():
+    kept = deque()
+    def log(x):
+        kept.append({"out": [x]})
+    return log
+
+def remember(i, x, known={}):
+    known[i] = x
+
+@lru_cache(maxsize=None)
+def features(i):
+    return torch.ones(2048, 64)
+
+losses, hooked, log, close = [], [], Log(), logger()
+seen = torch.empty(0, 64)
+model[0].register_forward_hook(lambda m, i, o: hooked.append(o.detach()))
+
+def main():
+    global seen
+    total, until, step = 0.0, time.monotonic() + 3.3, 0
+    while time.monotonic() < until:
+        out, loss = train(torch.ones(512, 64))
+        total = total + loss
+        losses.append(loss)
+        log.outputs[step] = out.detach().repeat(8, 1).numpy()
+        close(torch.ones(2048, 64))
+        remember(step, torch.ones(2048, 64))
+        features(step)
+        seen = torch.cat([seen, out.detach().repeat(8, 1)])
+        step += 1
+        time.sleep(0.02)
+
+main()
+"""
+)
+FLAT = HEAD + "last = deque(maxlen=4)\ngo(lambda step, out, loss: last.append(loss.item()), 2.5, rows=16)\n"
+WORKER = """
+import time, torch
+from torch import nn
+class Cached(torch.utils.data.Dataset):
+    def __init__(self): self.cache = {}
+    def __len__(self): return 4000
+    def __getitem__(self, i):
+        self.cache[i] = torch.ones(50_000)
+        return torch.ones(8)
+if __name__ == "__main__":
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    until = time.monotonic() + 4
+    for x in torch.utils.data.DataLoader(Cached(), batch_size=4, num_workers=1, multiprocessing_context="fork"):
+        model(x).sum().backward()
+        optimizer.step()
+        time.sleep(0.02)
+        if time.monotonic() > until:
+            break
+"""
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(tmp_path_factory.mktemp("many"), MANY)
+
+
+def row_of(found: Run, name: str) -> dict[str, Any]:
+    """What the last census says of a name."""
+    assert found.code == 0, found.err
+    assert found.kind("guest-error") == []
+    rows: list[dict[str, Any]] = found.kind("held")[-1]["list"]
+    return next(row for row in rows if row["name"] == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "owner", "kind"),
+    [
+        ("losses", "global", "", "tensor"),
+        ("log.outputs", "attribute", "Log", "array"),
+        ("kept", "closure", "log", "tensor"),
+        ("known", "default", "remember", "tensor"),
+        ("features", "cache", "", "tensor"),
+        ("seen", "global", "", "tensor"),
+        ("hooked", "global", "", "tensor"),
+    ],
+)
+def test_what_grows_is_found_by_name(many: Run, name: str, scope: str, owner: str, kind: str) -> None:
+    """The holder's name, scope, owner, content and file are told, with its length and size before and now."""
+    row = row_of(many, name)
+
+    assert (row["scope"], row["owner"], row["kind"]) == (scope, owner, kind)
+    assert Path(row["file"]).name == "train.py"
+    assert row["length"] > row["length_before"] > 0
+    assert row["bytes"] > row["bytes_before"] > 0
+
+
+def test_what_is_found_explains_the_growth(many: Run) -> None:
+    """What the holders weigh more than at the first census is about what the process grew by since."""
+    last = many.kind("held")[-1]
+    explained = sum(row["bytes"] - row["bytes_before"] for row in last["list"] if row["name"] != "total")
+
+    assert 0.6 < explained / (last["rss"] - last["rss_before"]) < 1.6
+
+
+def test_a_kept_loss_is_told_with_its_graph(many: Run) -> None:
+    """A list of losses says that they hold graphs, and their activations with them; one of arrays does not."""
+    losses = row_of(many, "losses")
+
+    assert (losses["graph"], losses["saved"], losses["shape"]) == (True, True, [])
+    assert "graph" not in row_of(many, "log.outputs")
+
+
+def test_a_graph_that_gets_longer_behind_one_variable(many: Run) -> None:
+    """A sum of losses holds one more graph at each step, though it is one number."""
+    total = row_of(many, "total")
+
+    assert (total["scope"], total["owner"], total["graph"]) == ("local", "main", True)
+    assert total["nodes"] > total["nodes_before"] > 0
+
+
+def test_a_flat_run_is_never_looked_through(tmp_path: Path) -> None:
+    """A run whose memory stays where it is has no census at all."""
+    found = run(tmp_path, FLAT)
+
+    assert found.code == 0
+    assert found.kind("held") + found.kind("guest-error") == []
+
+
+def test_a_worker_looks_at_its_dataset(tmp_path: Path) -> None:
+    """A cache that a data worker fills is found in the worker, with the length it can't exceed."""
+    found = run(tmp_path, WORKER)
+    told = [event for event in found.kind("held") if event["role"] == "worker"]
+
+    assert told, found.err
+    row = told[-1]["list"][0]
+    assert (row["name"], row["owner"], row["bound"]) == ("dataset.cache", "Cached", 4000)
+    assert found.kind("guest-error") == []
+
+
+def test_the_result_is_the_same_to_the_last_bit(tmp_path: Path) -> None:
+    """With censuses on the way, every loss and the random stream are those of a run without the guest."""
+    script = HEAD + (
+        "kept, losses = [], []\n"
+        "for step in range(90):\n"
+        "    out, loss = train(torch.randn(512, 64))\n"
+        "    kept.append(out)\n"
+        "    losses.append(loss.item().hex())\n"
+        "    time.sleep(0.02)\n"
+        "print(losses, torch.rand(1).item().hex())\n"
+    )
+    watched, plain = run(tmp_path / "watched", script), run(tmp_path / "plain", script, guest=False)
+
+    assert watched.kind("held")
+    assert watched.kind("guest-error") == []
+    assert watched.out == plain.out
+
+
+def test_nothing_is_kept_alive_and_locals_stay_the_script_s_own(tmp_path: Path) -> None:
+    """What a function let go is gone after a census, and a dict that it got from `locals()` is as it was."""
+    script = HEAD + (
+        "import gc, weakref\n"
+        "class Thing:\n"
+        "    pass\n"
+        "kept = []\n"
+        "def main(rate=3):\n"
+        "    config = locals()\n"
+        "    inner()\n"
+        "    print(sorted(config))\n"
+        "def inner():\n"
+        "    thing = Thing()\n"
+        "    gone = weakref.ref(thing)\n"
+        "    for step in range(120):\n"
+        "        out, loss = train(torch.ones(512, 64))\n"
+        "        kept.append(out)\n"
+        "        time.sleep(0.02)\n"
+        "    del thing\n"
+        "    print(gone() is None)\n"
+        "main()\n"
+    )
+    found = run(tmp_path, script)
+
+    assert found.kind("held")
+    assert found.out.split("\n")[:2] == ["True", "['rate']"]
+
+
+def test_no_code_of_the_user_s_is_called(tmp_path: Path) -> None:
+    """Properties, `__len__`, `__iter__`, `__getattr__` and `__sizeof__` of the script's classes stay untouched."""
+    script = HEAD + (
+        "def no(*_):\n"
+        "    print('called')\n"
+        "    raise RuntimeError\n"
+        "class Shy(list):\n"
+        "    __len__ = __iter__ = __getitem__ = __getattr__ = __sizeof__ = __eq__ = __bool__ = no\n"
+        "    __hash__ = None\n"
+        "class Odd:\n"
+        "    outputs = property(no)\n"
+        "    __getattr__ = __sizeof__ = no\n"
+        "shy, odd, kept = Shy(), Odd(), []\n"
+        "go(lambda step, out, loss: (kept.append(out), list.append(shy, out)))\n"
+    )
+    found = run(tmp_path, script)
+
+    assert found.kind("held")
+    assert found.out == ""
+
+
+@pytest.mark.tensorflow
+def test_what_a_keras_callback_keeps_is_found(tmp_path: Path) -> None:
+    """A callback that is in no variable of the script, and the predictions in it."""
+    pytest.importorskip("tensorflow")
+    script = (
+        "import time, numpy as np, keras\n"
+        "x = np.ones((512, 16), dtype='float32')\n"
+        "class Keep(keras.callbacks.Callback):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.predictions = []\n"
+        "    def on_train_batch_end(self, batch, logs=None):\n"
+        "        self.predictions.append(np.ones((512, 512)))\n"
+        "        time.sleep(0.02)\n"
+        "model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
+        "model.compile('sgd', 'mse')\n"
+        "model.fit(x, x[:, :1], batch_size=8, epochs=3, verbose=0, callbacks=[Keep()])\n"
+    )
+    found = run(tmp_path, script)
+    row = found.kind("held")[-1]["list"][0]
+
+    assert found.kind("guest-error") == []
+    assert (row["variable"], row["owner"], row["kind"]) == ("predictions", "Keep", "array")
+    assert row["length"] > row["length_before"] > 0
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "fed_back",
+    ["h = cell(torch.ones(64, 64), h).tanh() * 0.9 + h * 0.1", "h = h + big(torch.ones(64, 64)).tanh().mean()"],
+)
+def test_a_chain_that_is_already_long_is_still_seen_to_grow(tmp_path: Path, fed_back: str) -> None:
+    """The first census may come when the graph is longer than it looks: then the next ones look further."""
+    done = run(
+        tmp_path,
+        f"""
+        import time, torch
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        mix = torch.nn.Linear(64, 64)
+        big = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(30)])
+        def cell(x, h): return mix(x) + h
+        h = torch.zeros(64, 64)
+        began = time.monotonic()
+        while time.monotonic() - began < 8:
+            for _ in range(4):
+                {fed_back}
+            optimizer.zero_grad(); model(torch.ones(2, 4)).sum().backward(); optimizer.step()
+        """,
+    )
+    seen = [(row["nodes"], row.get("nodes_before")) for event in done.kind("held") for row in event["list"]
+            if row["name"] == "h" and row.get("graph")]  # fmt: skip
+
+    assert done.kind("guest-error") == []
+    assert any(before and nodes > 1.2 * before for nodes, before in seen), seen
