@@ -31,7 +31,7 @@ CAPS = (0.85, 0.70, 0.50, 0.35)
 STEPS = 8
 
 
-class Guest:
+class Agent:
     """Keeps what the reflex says."""
 
     def __init__(self) -> None:
@@ -123,9 +123,9 @@ def main() -> None:
             f"{kind}: batch {size}, plain step {plain * 1e3:.0f} ms, {need / 1e9:.1f} GB, {size / plain:.0f} samples/s"
         )
         clear()
-        training, guest = Training(kind), Guest()
+        training, agent = Training(kind), Agent()
         originals = {type(part): type(part).__dict__.get("__call__") for part in training.model.modules()}
-        Split(guest, torch, lambda: False).watch([training.model])
+        Split(agent, torch, lambda: False).watch([training.model])
         armed_losses, took = training.times()
         armed = statistics.median(took[2:])
         print(
@@ -138,17 +138,17 @@ def main() -> None:
             micro, hand = by_hand(kind, int(share * need))
             clear()
             torch.cuda.set_per_process_memory_fraction(share * need / total)
-            guest = Guest()
+            agent = Agent()
             try:
                 training = Training(kind)
-                split = Split(guest, torch, lambda: False)
+                split = Split(agent, torch, lambda: False)
                 split.when_near.append(LossSplit(split).patch)
                 split.watch([training.model])
                 found, took = training.times(steps=26)
                 ours = statistics.median(took[-8:])
                 care = next(iter(split.cares.values()))
                 retries = torch.cuda.memory_stats()["num_alloc_retries"]
-                parts = [f"{fields['rows']}" for _, fields in guest.said if "rows" in fields]
+                parts = [f"{fields['rows']}" for _, fields in agent.said if "rows" in fields]
                 print(
                     f"  {share:.0%}: ours {size / ours:.0f} samples/s, first step {took[0]:.2f} s, "
                     f"by hand {size / hand:.0f} (micro-batch {micro}): {hand / ours:.0%} of it, "
@@ -156,11 +156,11 @@ def main() -> None:
                     f"{care.kept[0]} of {care.kept[1]} kept, {retries} retries, "
                     f"outside {(care.outside or 0) / 1e9:.2f} GB, "
                     f"slack {care.room.slack / care.room.limit:.0%}, steps {[round(t * 1e3) for t in took]} ms, "
-                    f"{[fields.get('keeps') or fields.get('because') for _, fields in guest.said][:2]}"
+                    f"{[fields.get('keeps') or fields.get('because') for _, fields in agent.said][:2]}"
                 )
             except torch.OutOfMemoryError as error:
                 print(
-                    f"  {share:.0%}: ours ran out of memory: {str(error)[:90]}; {guest.said[-1:]}; "
+                    f"  {share:.0%}: ours ran out of memory: {str(error)[:90]}; {agent.said[-1:]}; "
                     f"by hand {size / hand:.0f}"
                 )
             finally:

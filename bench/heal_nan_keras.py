@@ -1,7 +1,8 @@
 """What the armed reflexes cost a step of Keras' fit in calm: switched on and off between short calls in one process.
 
-Run under the beacon with healing on:
-    HOLTER_HEAL=safe HOLTER_GUESTS=$(mktemp -d) PYTHONPATH=src/holter/agent/inject python bench/heal_nan_keras.py KIND
+Run under the agent with healing on:
+    HOLTER_HEAL=safe HOLTER_AGENT_DIR=$(mktemp -d) PYTHONPATH=src/holter/agent/inject \\
+        python bench/heal_nan_keras.py KIND
 KIND is small, wide or conv. Prints one line of JSON.
 """
 

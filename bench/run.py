@@ -1,6 +1,6 @@
 """Holter's own cost, measured: every comparison interleaved in one run. `make bench` prints the tables.
 
-run.py [startup] [beacon] [beacon-keras] [recorder] [overhead] [overhead-keras] [gpu]     by default all but gpu
+run.py [startup] [agent] [agent-keras] [recorder] [overhead] [overhead-keras] [gpu]     by default all but gpu
 """
 
 from __future__ import annotations
@@ -57,19 +57,17 @@ def overhead(home: str, name: str, script: str) -> None:
         )
 
 
-def beacon(home: str, script: str = "beacon_cost.py", kind: str = "cpu") -> None:
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as guests:
-        environ = {**os.environ, "HOLTER_GUESTS": guests, "PYTHONPATH": str(INJECT), "HOLTER_HOME": home}
+def agent(home: str, script: str = "agent_cost.py", kind: str = "cpu") -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as agents:
+        environ = {**os.environ, "HOLTER_AGENT_DIR": agents, "PYTHONPATH": str(INJECT), "HOLTER_HOME": home}
         done = subprocess.run([sys.executable, str(HERE / script), kind], env=environ, capture_output=True, check=True)
         found = json.loads(done.stdout)
     low, middle, high = found["quartiles_us"]
     print("| | |\n|---|---|")
-    print(f"| step without the beacon | {found['step_us']:.0f} µs |")
-    print(
-        f"| added by the beacon, in the loop, median of pairs | {middle:.1f} µs (quartiles {low:.1f} to {high:.1f}) |"
-    )
+    print(f"| step without the agent | {found['step_us']:.0f} µs |")
+    print(f"| added by the agent, in the loop, median of pairs | {middle:.1f} µs (quartiles {low:.1f} to {high:.1f}) |")
     if "warm_us" in found:
-        print(f"| the beacon's own code, warm | {found['warm_us']:.1f} µs |")
+        print(f"| the agent's own code, warm | {found['warm_us']:.1f} µs |")
     sys.stdout.flush()
 
 
@@ -146,7 +144,7 @@ def startup(home: str) -> None:
 def gpu(home: str) -> None:
     for kind in ("launch", "compute"):
         print(f"\n{kind}-bound, patches on and off in one process:\n")
-        beacon(home, kind=kind)
+        agent(home, kind=kind)
     print()
     print("| loop on the GPU | step | rounds | median of ratios | overhead | middle half of ratios |")
     print("|---|---|---|---|---|---|")
@@ -162,8 +160,8 @@ def gpu(home: str) -> None:
 
 MEASURES: dict[str, Callable[[str], None]] = {
     "startup": startup,
-    "beacon": beacon,
-    "beacon-keras": lambda home: beacon(home, "beacon_cost_keras.py"),
+    "agent": agent,
+    "agent-keras": lambda home: agent(home, "agent_cost_keras.py"),
     "recorder": recorder,
     "overhead": lambda home: overhead(home, "PyTorch", "loop_torch.py"),
     "overhead-keras": lambda home: overhead(home, "Keras fit", "loop_keras.py"),

@@ -130,7 +130,7 @@ def test_a_users_mistake_gets_one_clear_message_and_its_own_code(
 
 
 def test_a_command_that_could_not_start_leaves_no_run(holter: Holter) -> None:
-    """Neither a record nor a folder for guests."""
+    """Neither a record nor a folder for agents."""
     holter.run("no-such-program-here")
 
     assert holter("why").returncode == 3

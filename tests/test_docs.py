@@ -23,7 +23,7 @@ def test_the_rules_pages_are_made_from_the_rules(maker: str, page: str) -> None:
 
 
 def test_every_event_that_is_written_is_documented() -> None:
-    """Each kind of line that the recorder, the keeper or a guest writes stands in docs/record.md."""
+    """Each kind of line that the recorder, the keeper or an agent writes stands in docs/record.md."""
     import re
 
     source = Path(__file__).parents[1] / "src" / "holter"

@@ -10,7 +10,7 @@ import pytest
 
 import holter
 from holter.record import ring_format as f
-from tests.agent.guest_run import Run, run
+from tests.agent.agent_run import Run, run
 
 
 def test_outside_holter_the_order_is_the_loaders() -> None:
@@ -121,7 +121,7 @@ def test_inside_holter_a_pass_without_step_is_a_step(tmp_path: Path) -> None:
 
 
 def test_inside_holter_the_loop_behaves_as_outside(tmp_path: Path) -> None:
-    """Order, errors, generators and what is no iterable: the same words come out with and without the guest."""
+    """Order, errors, generators and what is no iterable: the same words come out with and without the agent."""
     script = """
         import holter
         def numbers():
@@ -148,7 +148,7 @@ def test_inside_holter_the_loop_behaves_as_outside(tmp_path: Path) -> None:
         except TypeError as error:
             print(error)
         """
-    plain = run(tmp_path / "plain", script, guest=False)
+    plain = run(tmp_path / "plain", script, agent=False)
     watched = run(tmp_path / "watched", script)
 
     assert (watched.code, watched.out, watched.err) == (plain.code, plain.out, plain.err)

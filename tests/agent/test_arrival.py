@@ -1,4 +1,4 @@
-"""The guest comes in unseen: what a script sees and says is what it was without us."""
+"""The agent comes in unseen: what a script sees and says is what it was without us."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 
 from holter.recorder.stacks import take
-from tests.agent.guest_run import INJECT
+from tests.agent.agent_run import INJECT
 from tests.conftest import Holter
 
 
 class House:
-    """A folder with a script and a room for guests; runs Python there with and without the guest."""
+    """A folder with a script and a room for agents; runs Python there with and without the agent."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.guests = folder / "guests"
-        self.guests.mkdir()
+        self.agents = folder / "guests"
+        self.agents.mkdir()
         self.started: list[subprocess.Popen[str]] = []
 
     def write(self, name: str, text: str) -> Path:
@@ -36,21 +36,21 @@ class House:
         path.write_text(textwrap.dedent(text))
         return path
 
-    def environ(self, guest: bool, extra: dict[str, str]) -> dict[str, str]:
+    def environ(self, agent: bool, extra: dict[str, str]) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("HOLTER", "PYTHON"))}
         kept["PYTHONDONTWRITEBYTECODE"] = "1"
         path = [extra.pop("PYTHONPATH")] if "PYTHONPATH" in extra else []
-        if guest:
-            kept["HOLTER_GUESTS"] = str(self.guests)
+        if agent:
+            kept["HOLTER_AGENT_DIR"] = str(self.agents)
             path.insert(0, str(INJECT))
         if path:
             kept["PYTHONPATH"] = os.pathsep.join(path)
         return {**kept, **extra}
 
-    def start(self, *words: str, guest: bool = True, **extra: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, agent: bool = True, **extra: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, *words],
-            env=self.environ(guest, extra),
+            env=self.environ(agent, extra),
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -59,24 +59,24 @@ class House:
         self.started.append(process)
         return process
 
-    def python(self, *words: str, guest: bool = True, **extra: str) -> tuple[int, str, str]:
+    def python(self, *words: str, agent: bool = True, **extra: str) -> tuple[int, str, str]:
         """Exit code, stdout and stderr."""
-        process = self.start(*words, guest=guest, **extra)
+        process = self.start(*words, agent=agent, **extra)
         out, err = process.communicate(timeout=60)
         return process.returncode, out, err
 
     def both(self, *words: str, **extra: str) -> tuple[Any, Any]:
-        """The same without and with the guest."""
-        return self.python(*words, guest=False, **extra), self.python(*words, **extra)
+        """The same without and with the agent."""
+        return self.python(*words, agent=False, **extra), self.python(*words, **extra)
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
         found = []
-        for path in sorted(self.guests.glob("*.jsonl")):
+        for path in sorted(self.agents.glob("*.jsonl")):
             found += [json.loads(line) for line in path.read_text().splitlines()]
         return [event for event in found if kind in (None, event["k"])]
 
     def rings(self) -> list[int]:
-        return sorted(int(path.name.partition(".")[0]) for path in self.guests.glob("*.ring"))
+        return sorted(int(path.name.partition(".")[0]) for path in self.agents.glob("*.ring"))
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_script_sees_the_same_interpreter(house: House) -> None:
 
 
 def test_a_module_of_the_scripts_own_is_found_before_a_standard_one(house: House) -> None:
-    """A script may bring its own json.py or types.py: the guest has not imported the standard ones before it."""
+    """A script may bring its own json.py or types.py: the agent has not imported the standard ones before it."""
     for name in ("json", "signal", "linecache", "token", "types", "queue"):
         house.write(f"{name}.py", f"print('my own {name}')")
     house.write("train.py", "import json, signal, linecache, token, types, queue")
@@ -150,7 +150,7 @@ def test_usercustomize_works(house: House) -> None:
     """It comes after us, as it comes after sitecustomize."""
     house.write("site/usercustomize.py", "print('user')")
     words = ("-c", "import site; print(site.ENABLE_USER_SITE)")
-    enabled = "True" in house.python(*words, guest=False)[1]
+    enabled = "True" in house.python(*words, agent=False)[1]
     plain, watched = house.both("-c", "print('ran')", PYTHONPATH="site")
 
     assert watched == plain
@@ -188,20 +188,20 @@ def test_a_tool_that_trains_nothing_says_nothing(house: House) -> None:
     assert house.python("-c", "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'])")[0] == 0
 
     assert house.events() == []
-    assert {path.suffix for path in house.guests.iterdir()} == {".stacks"}
-    assert {path.stat().st_size for path in house.guests.iterdir()} == {0}
+    assert {path.suffix for path in house.agents.iterdir()} == {".stacks"}
+    assert {path.stat().st_size for path in house.agents.iterdir()} == {0}
 
 
 @pytest.mark.parametrize("flag", ["-S", "-I", "-E", "-IS"])
-def test_where_the_guest_cannot_come_in_nothing_is_written(house: House, flag: str) -> None:
+def test_where_the_agent_cannot_come_in_nothing_is_written(house: House, flag: str) -> None:
     """And the script runs as it would."""
     assert house.python(flag, "-c", "print('ran')") == (0, "ran\n", "")
 
-    assert list(house.guests.iterdir()) == []
+    assert list(house.agents.iterdir()) == []
 
 
 @pytest.mark.parametrize("flag", ["-S", "-E"])
-def test_the_record_says_why_there_is_no_guest(holter: Holter, flag: str) -> None:
+def test_the_record_says_why_there_is_no_agent(holter: Holter, flag: str) -> None:
     """Once for the process, with the flag that shut it out."""
     done = holter.run(sys.executable, flag, "-c", "import time; time.sleep(4.5)")
     (event,) = holter.events("no-guest")
@@ -211,14 +211,14 @@ def test_the_record_says_why_there_is_no_guest(holter: Holter, flag: str) -> Non
 
 
 @pytest.mark.parametrize("harm", ["vanished", "a file", "read-only", "vanishes later"])
-def test_a_guests_folder_that_cannot_be_used_harms_nothing(house: House, harm: str) -> None:
+def test_a_agents_folder_that_cannot_be_used_harms_nothing(house: House, harm: str) -> None:
     """The script runs to its end, with no word of ours."""
     house.write(
         "train.py",
         f"""
         import os, shutil, time
         if {harm == "vanishes later"}:
-            shutil.rmtree(os.environ["HOLTER_GUESTS"], ignore_errors=True)
+            shutil.rmtree(os.environ["HOLTER_AGENT_DIR"], ignore_errors=True)
         import holter
         for i in holter.track(range(5)):
             holter.step(loss=1.0)
@@ -231,15 +231,15 @@ def test_a_guests_folder_that_cannot_be_used_harms_nothing(house: House, harm: s
         """,
     )
     if harm == "vanished":
-        house.guests.rmdir()
+        house.agents.rmdir()
     elif harm == "a file":
-        house.guests.rmdir()
-        house.guests.write_text("")
+        house.agents.rmdir()
+        house.agents.write_text("")
     elif harm == "read-only":
         # Root may write anywhere but here.
-        house.guests = Path("/proc/self/task")
+        house.agents = Path("/proc/self/task")
     source = str(Path(INJECT).parents[2])
-    plain = house.python("train.py", guest=False, PYTHONPATH=source, HOLTER_GUESTS="/nowhere")
+    plain = house.python("train.py", agent=False, PYTHONPATH=source, HOLTER_AGENT_DIR="/nowhere")
     watched = house.python("train.py", PYTHONPATH=source)
 
     assert watched == plain
@@ -292,7 +292,7 @@ def test_a_child_has_files_of_its_own(house: House, how: str) -> None:
     house.write("train.py", FORKS)
     code, out, err = house.python("train.py", how, PYTHONPATH=str(Path(INJECT).parents[2]))
     pids = {line.split()[0]: int(line.split()[1]) for line in out.splitlines()}
-    views = {pid: RingView(next(house.guests.glob(f"{pid}.*ring")).read_bytes()) for pid in house.rings()}
+    views = {pid: RingView(next(house.agents.glob(f"{pid}.*ring")).read_bytes()) for pid in house.rings()}
 
     assert (code, err) == (0, "")
     assert set(views) == set(pids.values())
@@ -309,7 +309,7 @@ def test_a_forked_childs_crash_is_written_into_its_own_file(house: House) -> Non
     code = "import os, sys\npid = os.fork()\nif pid == 0: os.abort()\nos.waitpid(pid, 0)\nprint(os.getpid(), pid)"
     house.write("train.py", code)
     out = house.python("train.py")[1].split()
-    parent, child = (house.guests / f"{pid}.stacks" for pid in out)
+    parent, child = (house.agents / f"{pid}.stacks" for pid in out)
 
     assert "Fatal Python error: Aborted" in child.read_text()
     assert parent.read_text() == ""
@@ -499,8 +499,8 @@ def test_stacks_are_written_when_asked_for(house: House, block: str) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     time.sleep(0.2)
-    threads, _ = take.from_guest(process.pid, house.guests)
-    again, _ = take.from_guest(process.pid, house.guests)
+    threads, _ = take.from_agent(process.pid, house.agents)
+    again, _ = take.from_agent(process.pid, house.agents)
 
     assert len(threads) == 2
     assert take.place_of(threads) is not None
@@ -520,9 +520,9 @@ def test_a_process_that_became_another_program_is_never_asked(house: House) -> N
     number = take.ask_signal()
     assert number is not None
 
-    assert (house.guests / f"{process.pid}.stacks").exists()
-    assert not take._safe(process.pid, number, house.guests / f"{process.pid}.stacks")
-    assert take.from_guest(process.pid, house.guests) == ([], "")
+    assert (house.agents / f"{process.pid}.stacks").exists()
+    assert not take._safe(process.pid, number, house.agents / f"{process.pid}.stacks")
+    assert take.from_agent(process.pid, house.agents) == ([], "")
     assert process.poll() is None
 
 
@@ -542,7 +542,7 @@ def test_a_process_whose_signal_is_its_own_is_never_asked(house: House) -> None:
     assert process.stdout is not None
     process.stdout.readline()
 
-    assert take.from_guest(process.pid, house.guests) == ([], "")
+    assert take.from_agent(process.pid, house.agents) == ([], "")
     assert process.poll() is None
 
 
@@ -550,7 +550,7 @@ def test_a_crash_is_written_with_its_stack(house: House) -> None:
     """Into our file, since nobody else wanted it; stderr is as without us."""
     house.write("train.py", "import ctypes\ndef crash(): ctypes.string_at(0)\ncrash()")
     plain, watched = house.both("train.py")
-    (file,) = house.guests.glob("*.stacks")
+    (file,) = house.agents.glob("*.stacks")
 
     assert watched == plain
     assert watched[0] == -signal.SIGSEGV
@@ -593,12 +593,12 @@ def test_a_low_limit_on_open_files_is_kept_clear_of(house: House) -> None:
 def test_the_arrival_costs_little(house: House) -> None:
     """Less than a tenth of a second of CPU is added to the start of a Python."""
     used = {}
-    for guest in (False, True):
+    for agent in (False, True):
         begun = os.times()
         for _ in range(10):
-            house.python("-c", "pass", guest=guest)
+            house.python("-c", "pass", agent=agent)
         ended = os.times()
-        used[guest] = ended.children_user + ended.children_system - begun.children_user - begun.children_system
+        used[agent] = ended.children_user + ended.children_system - begun.children_user - begun.children_system
 
     assert (used[True] - used[False]) / 10 < 0.1
 

@@ -1,4 +1,4 @@
-"""What a guest tells of how data come: loaders and threads of PyTorch, inputs and pipelines of Keras on TensorFlow."""
+"""What an agent tells of how data come: loaders and threads of PyTorch, inputs and pipelines of Keras on TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.guest_run import Run, run
+from tests.agent.agent_run import Run, run
 
 TORCH = """
     import time, torch
@@ -120,4 +120,4 @@ def test_how_the_data_came(fed: Run) -> None:
 
 @pytest.mark.tensorflow
 def test_the_losses_are_the_same(fed: Run, tmp_path: Path) -> None:
-    assert run(tmp_path, KERAS, guest=False).out == fed.out
+    assert run(tmp_path, KERAS, agent=False).out == fed.out

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.guest_run import Run, run
+from tests.agent.agent_run import Run, run
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -187,7 +187,7 @@ def test_a_worker_looks_at_its_dataset(tmp_path: Path) -> None:
 
 
 def test_the_result_is_the_same_to_the_last_bit(tmp_path: Path) -> None:
-    """With censuses on the way, every loss and the random stream are those of a run without the guest."""
+    """With censuses on the way, every loss and the random stream are those of a run without the agent."""
     script = HEAD + (
         "kept, losses = [], []\n"
         "for step in range(90):\n"
@@ -197,7 +197,7 @@ def test_the_result_is_the_same_to_the_last_bit(tmp_path: Path) -> None:
         "    time.sleep(0.02)\n"
         "print(losses, torch.rand(1).item().hex())\n"
     )
-    watched, plain = run(tmp_path / "watched", script), run(tmp_path / "plain", script, guest=False)
+    watched, plain = run(tmp_path / "watched", script), run(tmp_path / "plain", script, agent=False)
 
     assert watched.kind("held")
     assert watched.kind("guest-error") == []

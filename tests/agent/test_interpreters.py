@@ -1,4 +1,4 @@
-"""The beacon comes into every Python from 3.9 on, and leaves older ones alone."""
+"""The agent comes into every Python from 3.9 on, and leaves older ones alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from holter.record import lines
 from holter.record.ring_reader import RingView
-from tests.agent.guest_run import INJECT
+from tests.agent.agent_run import INJECT
 
 SCRIPT = """
 from __future__ import print_function
@@ -40,20 +40,20 @@ def interpreter(version: str) -> str:
     pytest.skip(f"there is no Python {version} here")
 
 
-def run(python: str, folder: Path, guest: bool = True) -> subprocess.CompletedProcess[bytes]:
+def run(python: str, folder: Path, agent: bool = True) -> subprocess.CompletedProcess[bytes]:
     script = folder / "train.py"
     script.write_text(SCRIPT)
     (folder / "guests").mkdir(exist_ok=True)
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("HOLTER", "PYTHON"))}
     environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    if guest:
-        environ |= {"HOLTER_GUESTS": str(folder / "guests"), "PYTHONPATH": str(INJECT)}
+    if agent:
+        environ |= {"HOLTER_AGENT_DIR": str(folder / "guests"), "PYTHONPATH": str(INJECT)}
     return subprocess.run([python, str(script)], env=environ, cwd=folder, capture_output=True, timeout=60)
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"])
 def test_steps_are_counted_in_every_python(version: str, tmp_path: Path) -> None:
-    """With no Holter installed in it: the guest travels by path, and `import holter` finds the small API."""
+    """With no Holter installed in it: the agent travels by path, and `import holter` finds the small API."""
     done = run(interpreter(version), tmp_path)
     files = {path.suffix: path for path in (tmp_path / "guests").iterdir()}
     view = RingView(files[".ring"].read_bytes())
@@ -70,7 +70,7 @@ def test_steps_are_counted_in_every_python(version: str, tmp_path: Path) -> None
 def test_an_older_python_runs_unharmed_and_in_silence(version: str, tmp_path: Path) -> None:
     """Not a word more than without us, and nothing is written."""
     python = interpreter(version)
-    plain = run(python, tmp_path, guest=False)
+    plain = run(python, tmp_path, agent=False)
 
     done = run(python, tmp_path)
 

@@ -1,4 +1,4 @@
-"""Keras under the guest: `fit`, `evaluate`, `predict` and `train_on_batch`, in real small runs."""
+"""Keras under the agent: `fit`, `evaluate`, `predict` and `train_on_batch`, in real small runs."""
 
 import math
 import re
@@ -7,7 +7,7 @@ import pytest
 
 from holter.record import ring_format as f
 
-from .guest_run import Run, run
+from .agent_run import Run, run
 
 pytest.importorskip("keras")
 pytestmark = pytest.mark.tensorflow
@@ -97,11 +97,11 @@ def fit(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return run(tmp_path_factory.mktemp("plain"), FIT, guest=False)
+    return run(tmp_path_factory.mktemp("plain"), FIT, agent=False)
 
 
 def test_training_is_untouched(fit: Run, plain: Run) -> None:
-    """All losses, to the last bit, and every byte of output are the same with and without the guest."""
+    """All losses, to the last bit, and every byte of output are the same with and without the agent."""
     assert plain.code == 0, plain.err
 
     assert plain.out == fit.out

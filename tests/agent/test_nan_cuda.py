@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.guest_run import run
+from tests.agent.agent_run import run
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -45,7 +45,7 @@ TRAIN = """
 def test_a_nan_on_the_device_is_found_without_a_wait(tmp_path: Path, bad: str, rate: str) -> None:
     """The first bad step, the losses before it, and the sample in the host's own memory; every loss the same."""
     script = TRAIN.replace("BAD", bad).replace("RATE", rate)
-    plain = run(tmp_path / "plain", script, guest=False, CUDA_VISIBLE_DEVICES="0")
+    plain = run(tmp_path / "plain", script, agent=False, CUDA_VISIBLE_DEVICES="0")
     watched = run(tmp_path / "watched", script, CUDA_VISIBLE_DEVICES="0")
     (found,) = watched.kind("nan")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.guest_run import Run, run
+from tests.agent.agent_run import Run, run
 
 torch_only = pytest.mark.torch
 
@@ -67,7 +67,7 @@ def test_weights_buffers_and_random_streams_are_the_same_after_a_look(tmp_path: 
     """A look beside dropout and batch norm changes no bit of what comes after it."""
     pytest.importorskip("torch")
     script = TRAIN.replace("SHUFFLE", shuffle)
-    watched, plain = run(tmp_path / "a", script), run(tmp_path / "b", script, guest=False)
+    watched, plain = run(tmp_path / "a", script), run(tmp_path / "b", script, agent=False)
 
     assert watched.code == plain.code == 0, watched.err
     assert watched.out == plain.out
@@ -109,7 +109,7 @@ IMPURE = """
 def test_a_forward_that_prints_or_counts_is_never_run_again(tmp_path: Path) -> None:
     """The graph alone then tells the operation; what the script prints is what it always printed."""
     pytest.importorskip("torch")
-    watched, plain = run(tmp_path / "a", IMPURE), run(tmp_path / "b", IMPURE, guest=False)
+    watched, plain = run(tmp_path / "a", IMPURE), run(tmp_path / "b", IMPURE, agent=False)
     found = look(watched)
 
     assert watched.out == plain.out
@@ -247,7 +247,7 @@ def test_checkpointed_activations_are_not_computed_for_us(tmp_path: Path) -> Non
             loss = checkpoint(part, torch.ones(2, 3), use_reentrant=False).mean()
             optimizer.zero_grad(); loss.backward(); optimizer.step()
     """
-    watched, plain = run(tmp_path / "a", script), run(tmp_path / "b", script, guest=False)
+    watched, plain = run(tmp_path / "a", script), run(tmp_path / "b", script, agent=False)
 
     assert watched.out == plain.out
     assert look(watched)["loss"] in ("nan", "-inf")
@@ -275,7 +275,7 @@ def test_keras_names_the_sample_and_trains_on_unchanged(tmp_path: Path, source: 
     pytest.importorskip("tensorflow")
     script = KERAS.replace("BAD", "import tensorflow as tf; x[123, 4] = np.inf").replace("RATE", "0.01")
     script = script.replace("SOURCE", source)
-    watched, plain = run(tmp_path / "a", script), run(tmp_path / "b", script, guest=False)
+    watched, plain = run(tmp_path / "a", script), run(tmp_path / "b", script, agent=False)
     found = look(watched)
 
     assert watched.out == plain.out
@@ -313,7 +313,7 @@ def test_an_eager_tape_is_looked_at_before_its_update(tmp_path: Path) -> None:
             optimizer.apply_gradients(zip(gradients, [w]))
             print(float(loss), float(tf.reduce_sum(w)))
     """
-    watched, plain = run(tmp_path / "a", script), run(tmp_path / "b", script, guest=False)
+    watched, plain = run(tmp_path / "a", script), run(tmp_path / "b", script, agent=False)
     found = look(watched)
 
     assert watched.out == plain.out

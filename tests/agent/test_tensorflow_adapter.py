@@ -1,4 +1,4 @@
-"""TensorFlow loops that the user writes, under the guest: tapes, `tf.function`s and datasets, in real small runs."""
+"""TensorFlow loops that the user writes, under the agent: tapes, `tf.function`s and datasets, in real small runs."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 
 from holter.record import ring_format as f
 
-from .guest_run import Run, run
+from .agent_run import Run, run
 
 pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.tensorflow
@@ -125,8 +125,8 @@ def losses(out: str) -> list[float]:
 
 
 def test_training_is_untouched(loops: Run, tmp_path) -> None:
-    """Losses to the last bit, the number of traces and all output are the same with and without the guest."""
-    plain = run(tmp_path, LOOPS, guest=False)
+    """Losses to the last bit, the number of traces and all output are the same with and without the agent."""
+    plain = run(tmp_path, LOOPS, agent=False)
     assert plain.code == 0, plain.err
 
     assert plain.out == loops.out
@@ -202,7 +202,7 @@ def test_functions_made_in_a_loop_are_counted(by_hand: Run) -> None:
 
 
 def test_error_of_a_graph_shows_no_line_of_ours(by_hand: Run) -> None:
-    """Neither the traceback nor the stack of the failed operation names a file of the guest."""
+    """Neither the traceback nor the stack of the failed operation names a file of the agent."""
     assert by_hand.code == 1
 
     assert "Detected at node MatrixInverse" in by_hand.err

@@ -1,4 +1,4 @@
-"""PyTorch under the beacon: the same numbers, and steps, phases, losses and lines in the record."""
+"""PyTorch under the agent: the same numbers, and steps, phases, losses and lines in the record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.guest_run import Run, run
+from tests.agent.agent_run import Run, run
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -64,8 +64,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_losses_and_random_streams_are_identical_to_the_last_bit(watched: Run, tmp_path: Path) -> None:
-    """Every loss, and the random number after them, is what it is without the beacon; nothing else is printed."""
-    plain = run(tmp_path, TRAIN, guest=False)
+    """Every loss, and the random number after them, is what it is without the agent; nothing else is printed."""
+    plain = run(tmp_path, TRAIN, agent=False)
 
     assert watched.code == plain.code == 0
     assert watched.out == plain.out
@@ -260,7 +260,7 @@ def test_models_pickle_copy_script_and_compile_as_before(tmp_path: Path) -> None
         from torch._dynamo.utils import counters
         print(counters["stats"]["unique_graphs"], dict(counters["graph_break"]))
     """
-    plain, watched = run(tmp_path / "plain", script, guest=False), run(tmp_path / "watched", script)
+    plain, watched = run(tmp_path / "plain", script, agent=False), run(tmp_path / "watched", script)
 
     assert plain.code == 0, plain.err
     assert watched.out == plain.out

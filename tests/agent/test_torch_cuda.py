@@ -1,4 +1,4 @@
-"""PyTorch on a GPU under the beacon: nothing is ever made to wait. Needs CUDA; run by hand where there is one."""
+"""PyTorch on a GPU under the agent: nothing is ever made to wait. Needs CUDA; run by hand where there is one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.guest_run import run
+from tests.agent.agent_run import run
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -39,7 +39,7 @@ TRAIN = """
 
 def test_no_synchronise_and_the_same_losses(tmp_path: Path) -> None:
     """With PyTorch's own alarm for synchronising calls set, none goes off, and every loss is the same bit for bit."""
-    plain = run(tmp_path / "plain", TRAIN, guest=False, CUDA_VISIBLE_DEVICES="0", CUBLAS_WORKSPACE_CONFIG=":4096:8")
+    plain = run(tmp_path / "plain", TRAIN, agent=False, CUDA_VISIBLE_DEVICES="0", CUBLAS_WORKSPACE_CONFIG=":4096:8")
     watched = run(tmp_path / "watched", TRAIN, CUDA_VISIBLE_DEVICES="0", CUBLAS_WORKSPACE_CONFIG=":4096:8")
 
     assert plain.code == 0, plain.err
@@ -104,7 +104,7 @@ def test_cuda_graphs_and_compiled_models_work_as_before(tmp_path: Path) -> None:
         from torch._dynamo.utils import counters
         print(counters["stats"]["unique_graphs"], dict(counters["graph_break"]))
     """
-    plain = run(tmp_path / "plain", script, guest=False, CUDA_VISIBLE_DEVICES="0")
+    plain = run(tmp_path / "plain", script, agent=False, CUDA_VISIBLE_DEVICES="0")
     watched = run(tmp_path / "watched", script, CUDA_VISIBLE_DEVICES="0")
 
     assert plain.code == 0, plain.err

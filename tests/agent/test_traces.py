@@ -9,7 +9,7 @@ import pytest
 from holter.agent.keras.observe.xla import _Compiled
 from holter.agent.torch.observe.compiles import explained
 
-from .guest_run import Run, run
+from .agent_run import Run, run
 
 TENSORFLOW = """
 import keras, tensorflow as tf

@@ -1,10 +1,10 @@
-"""Trainers on top of PyTorch under the guest: Lightning, Hugging Face and Accelerate, in real small runs."""
+"""Trainers on top of PyTorch under the agent: Lightning, Hugging Face and Accelerate, in real small runs."""
 
 import pytest
 
 from holter.record import ring_format as f
 
-from .guest_run import Run, run
+from .agent_run import Run, run
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -135,8 +135,8 @@ def test_lightning_phases(lightning: Run) -> None:
 
 
 def test_lightning_is_untouched(lightning: Run, tmp_path) -> None:
-    """Losses to the last bit and all output are the same without the guest."""
-    plain = run(tmp_path, LIGHTNING, guest=False)
+    """Losses to the last bit and all output are the same without the agent."""
+    plain = run(tmp_path, LIGHTNING, agent=False)
 
     assert plain.out == lightning.out
     assert plain.err == lightning.err

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from holter.agent.retained.size import Weigher  # noqa: E402
 from holter.agent.torch.retained.objects import TorchKinds  # noqa: E402
-from tests.agent.guest_run import run  # noqa: E402
+from tests.agent.agent_run import run  # noqa: E402
 
 pytestmark = pytest.mark.torch
 ACTIVATION = 512 * 256 * 4

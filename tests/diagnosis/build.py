@@ -123,7 +123,7 @@ def traceback_text(kind, message, line=7, file="/home/u/train.py"):
 
 
 def exception(record, at, kind, message, pid=TRAINER, line=7, **more):
-    """Add the beacon's event of an uncaught exception."""
+    """Add the agent's event of an uncaught exception."""
     frames = [
         {"file": "/home/u/train.py", "line": line, "function": "main", "code": "fit(model)", "user": True},
         {"file": "/v/site-packages/lib/core.py", "line": 3, "function": "fit", "code": "raise", "user": False},

@@ -99,7 +99,7 @@ def test_steady_growth_where_no_adapter_could_see_steps():
 def test_cuda_out_of_memory_in_the_first_step_blames_the_batch_and_the_line():
     """A CUDA OOM in the forward of step 1 is the batch, with the user's line and what was asked for."""
     record = ordinary_run(seconds=6, steps=False)
-    record.sample(5.5, guests=[{"pid": 10, "phase": "forward", "step": 0, "epoch": 1}])
+    record.sample(5.5, agents=[{"pid": 10, "phase": "forward", "step": 0, "epoch": 1}])
     record.sample(5.6, nvidia={"list": [{"index": 0, "total": 8e9, "used": 7.9e9, "tree": 7.5e9}]})
 
     told = verdict(exception(record, 6, "OutOfMemoryError", CUDA, line=23).exit(6.5, 1))

@@ -173,7 +173,7 @@ def test_a_gpu_at_rest_is_evidence():
 
 
 def test_on_a_mac_the_same_events_say_the_same():
-    """Metal's many small kernels are read from the guest's events alone."""
+    """Metal's many small kernels are read from the agent's events alone."""
     record = run_of(0.12, **CELLS)
     record.meta["platform"] = "Darwin"
     record.timeline = [line for line in record.timeline if line["k"] == "steps" or line["m"] < MONO]

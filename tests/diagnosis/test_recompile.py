@@ -19,7 +19,7 @@ def change(kind, argument, n, *examples):
 
 
 def traced(record, second, count, seconds, changes=(), what="tf.function", name="train_step", **more):
-    """Add what the guest says of one function at a second of the run."""
+    """Add what the agent says of one function at a second of the run."""
     step = max(0, (second - 4) * 10)
     fields = {"what": what, "name": name, "file": FILE, "line": 10, "def_line": 11, "function": name,
               "code": f"def {name}(x, y):", "functions": 1, "owners": 1}  # fmt: skip
@@ -264,7 +264,7 @@ def test_a_trace_without_what_has_changed_is_not_blamed():
 
 
 def test_on_a_mac_the_same_events_say_the_same():
-    """Metal's runs are read from the guest's events alone; no probe of Linux is needed."""
+    """Metal's runs are read from the agent's events alone; no probe of Linux is needed."""
     record = retraced("shape", "x", ("(8, 120) float32",), call=CALL)
     record.meta["platform"] = "Darwin"
     record.timeline = [line for line in record.timeline if line["k"] != "sample"]

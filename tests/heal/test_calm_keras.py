@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from holter.agent.keras.heal.micro_batch import catching
-from tests.agent.guest_run import run
+from tests.agent.agent_run import run
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("keras")
@@ -175,7 +175,7 @@ print(json.dumps(told))
 
 def test_in_calm_nothing_is_in_place_and_nothing_differs(tmp_path: Path) -> None:
     """Weights, moments, counts, logs, traces, the train function itself and what a model holds."""
-    plain = run(tmp_path / "plain", CALM, guest=False)
+    plain = run(tmp_path / "plain", CALM, agent=False)
     healed = run(tmp_path / "healed", CALM, HOLTER_HEAL="all")
 
     assert plain.code == healed.code == 0, plain.err + healed.err

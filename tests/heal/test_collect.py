@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.guest_run import run
+from tests.agent.agent_run import run
 from tests.heal.conftest import Three
 
 # A model that refers to itself, and an optimizer: 32 MB for each pass, of which Python's own collector sees a handful.
@@ -81,7 +81,7 @@ def test_the_split_in_place_holds_no_model_that_is_gone() -> None:
     """What is known of a model goes with it, and so do its weights."""
     torch = pytest.importorskip("torch")
     from holter.agent.torch.heal.split import Split
-    from tests.heal.test_split_batch import Guest
+    from tests.heal.test_split_batch import Agent
 
     class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -91,7 +91,7 @@ def test_the_split_in_place_holds_no_model_that_is_gone() -> None:
         def forward(self, x: Any) -> Any:
             return self.layer(x)
 
-    split = Split(Guest(), torch, lambda: False)
+    split = Split(Agent(), torch, lambda: False)
     model = Net()
     split.watch([model])
     model(torch.randn(4, 8)).sum().backward()
@@ -127,13 +127,13 @@ def test_near_the_limit_no_copy_of_ours_is_held_or_made(monkeypatch: pytest.Monk
     """With 400 of 1,000 MB left there is room for one; with 200 left what there is belongs to the training."""
     from holter.agent.heal import copy_budget as free
     from holter.agent.heal.collect import Collect
-    from tests.heal.test_split_batch import Guest
+    from tests.heal.test_split_batch import Agent
 
-    collect, copy = Collect(Guest()), Copy()
+    collect, copy = Collect(Agent()), Copy()
     free.copies.add(copy)
     seen = []
     for left in (400_000_000, 200_000_000):
-        monkeypatch.setattr(free._host_room, "left", lambda left=left: left)
+        monkeypatch.setattr(free.host_memory, "left", lambda left=left: left)
         monkeypatch.setattr(free, "held", lambda left=left: 1_000_000_000 - left)
         collect.look()
         seen.append((copy.held, free.allowance()))

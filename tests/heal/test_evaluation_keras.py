@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.guest_run import Run, run
+from tests.agent.agent_run import Run, run
 from tests.heal.tight_keras import tight
 
 pytest.importorskip("tensorflow")

@@ -14,7 +14,7 @@ if sys.platform != "linux" or not hasattr(CDLL(None), "mallopt"):
 
 LIBC = """
 import ctypes, json, resource
-from holter.agent.heal.init__ import _host_room
+from holter.facts import host_memory
 from holter.agent.heal.heap_glibc import Heap
 
 MB = 1 << 20
@@ -37,7 +37,7 @@ def blocks(n):
 
 
 def wall(room):
-    limit = _host_room.status("VmData") + room
+    limit = host_memory.status("VmData") + room
     resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
 
 
@@ -53,11 +53,11 @@ heap = Heap()
 if %(take)s:
     heap.give_back()
 else:
-    _host_room.trim()
+    host_memory.trim()
 wall(100 * MB)
-before = _host_room.status("VmRSS")
+before = host_memory.status("VmRSS")
 found = blocks(60)
-print(json.dumps({"blocks": len(found), "grown": (_host_room.status("VmRSS") - before) / MB, "taken": heap.taken}))
+print(json.dumps({"blocks": len(found), "grown": (host_memory.status("VmRSS") - before) / MB, "taken": heap.taken}))
 """
 
 

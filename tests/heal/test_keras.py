@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.guest_run import Run, run
+from tests.agent.agent_run import Run, run
 from tests.endings.conftest import memory_cgroup  # noqa: F401 - a fixture
 from tests.endings.ward import Case
 from tests.heal.tight_keras import tight

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.agent.guest_run import Run, run
+from tests.agent.agent_run import Run, run
 from tests.endings.conftest import memory_cgroup  # noqa: F401 - a fixture
 from tests.endings.ward import Case, as_text
 from tests.heal.loader_loops import LOOPS
@@ -58,7 +58,7 @@ Compare = Callable[..., Both]
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Compare:
     """Run some loops with the reflex; as they are, all of them have been run before."""
-    whole = run(tmp_path_factory.mktemp("whole"), script([*ALIKE, *DECLINED, *OTHERS]), guest=False)
+    whole = run(tmp_path_factory.mktemp("whole"), script([*ALIKE, *DECLINED, *OTHERS]), agent=False)
     assert whole.code == 0, whole.err
 
     def make(names: list[str], allowed: str = "safe") -> Both:

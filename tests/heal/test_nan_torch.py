@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.agent import guest_run
-from tests.agent.guest_run import Run
+from tests.agent import agent_run
+from tests.agent.agent_run import Run
 from tests.endings.ward import Case
 
 torch = pytest.importorskip("torch")
@@ -66,8 +66,8 @@ def script(data: str = "", fault: str = "pass", hand: str = "pass", optimizer: s
     return text.replace("OPTIMIZER", optimizer).replace("EVERY", str(every))
 
 
-def run(folder: Path, text: str, guest: bool = True, **environ: str) -> Run:
-    return guest_run.run(folder, text, guest, OMP_NUM_THREADS="1", **environ)
+def run(folder: Path, text: str, agent: bool = True, **environ: str) -> Run:
+    return agent_run.run(folder, text, agent, OMP_NUM_THREADS="1", **environ)
 
 
 def printed(done: Run) -> Any:
@@ -89,7 +89,7 @@ def acts(done: Run) -> list[str]:
 def test_a_run_whose_updates_are_numbers_is_the_same_to_the_last_bit(tmp_path: Path) -> None:
     """A loss a thousand times the usual one is left alone, and so is one that reads inf for a term without gradient."""
     fault = "loss = loss * (1000.0 if step == 40 else 1.0) + (torch.tensor(float('inf')) if step == 80 else 0.0)"
-    plain = run(tmp_path / "plain", script(fault=fault), guest=False)
+    plain = run(tmp_path / "plain", script(fault=fault), agent=False)
     armed = run(tmp_path / "armed", script(fault=fault), HOLTER_HEAL="all")
 
     assert armed.out == plain.out
@@ -128,7 +128,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_bad_batch_is_left_out_as_if_by_hand(tmp_path: Path, case: str) -> None:
     """Weights and moments are those of a loop that leaves it out itself, the statistics are numbers, steps count on."""
-    wanted = printed(run(tmp_path / "hand", script(NAN, hand=HAND, **CASES[case]), guest=False))  # type: ignore[arg-type]
+    wanted = printed(run(tmp_path / "hand", script(NAN, hand=HAND, **CASES[case]), agent=False))  # type: ignore[arg-type]
     healed = run(tmp_path / "healed", script(NAN, **CASES[case]), HOLTER_HEAL="safe")  # type: ignore[arg-type]
     weights, moments, buffers, losses = printed(healed)
 
@@ -214,7 +214,7 @@ print(loss.item(), scaler.get_scale(), [p.sum().item() for p in model.parameters
 def test_a_loss_scaler_that_skips_a_step_now_and_then_is_left_alone(tmp_path: Path) -> None:
     """It judges the gradients itself; the run is the same to the last bit."""
     text = AMP.replace("STEPS", "step % 60 == 30")
-    plain = run(tmp_path / "plain", text, guest=False)
+    plain = run(tmp_path / "plain", text, agent=False)
     healed = run(tmp_path / "healed", text, HOLTER_HEAL="all")
 
     assert (healed.out, healed.code) == (plain.out, 0)
@@ -241,7 +241,7 @@ def test_elements_at_the_edge_of_a_function_are_left_out_and_the_rest_is_learnt(
     """A cross entropy written by hand meets the logarithm of zero: as good as the stable one in the end."""
     text = (PATIENTS / "torch_ordinal_pain.py").read_text().replace("range(1, 121)", "range(1, 25)")
     wanted = text.replace("loss = -(", "loss = nn.functional.binary_cross_entropy_with_logits(model(x), target) #")
-    stable = run(tmp_path / "stable", wanted, guest=False)
+    stable = run(tmp_path / "stable", wanted, agent=False)
     healed = run(tmp_path / "healed", text, HOLTER_HEAL="safe")
 
     exact = [float(done.out.split()[-1]) for done in (stable, healed)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.guest_run import run
+from tests.agent.agent_run import run
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -54,7 +54,7 @@ def test_one_bad_batch_is_undone_without_a_wait(tmp_path: Path) -> None:
     assert (told["act"], told["keeps"]) == ("go-back", "equivalent")
     assert 1251 < told["step"] < 1251 + 800
     without = script.replace("x[40000, 3] = float('nan')", "pass")
-    plain = run(tmp_path / "plain", without, guest=False, CUDA_VISIBLE_DEVICES="0")
+    plain = run(tmp_path / "plain", without, agent=False, CUDA_VISIBLE_DEVICES="0")
     wanted, found = ([float.fromhex(v) for v in eval(one.out.splitlines()[0])] for one in (plain, healed))
     assert sum(found) == pytest.approx(sum(wanted), rel=0.1)  # a tenth of the batches before was not learnt from
 
@@ -62,7 +62,7 @@ def test_one_bad_batch_is_undone_without_a_wait(tmp_path: Path) -> None:
 def test_a_run_in_which_nothing_is_wrong_is_the_same_to_the_last_bit_on_a_gpu(tmp_path: Path) -> None:
     """Copies of its state are made all along, and neither its numbers nor its streams notice."""
     script = TRAIN.replace("BAD", "pass").replace("OPTIMIZER", ADAM)
-    plain = run(tmp_path / "plain", script, guest=False, CUDA_VISIBLE_DEVICES="0")
+    plain = run(tmp_path / "plain", script, agent=False, CUDA_VISIBLE_DEVICES="0")
     armed = run(tmp_path / "armed", script, HOLTER_HEAL="safe", CUDA_VISIBLE_DEVICES="0")
 
     assert (armed.out, armed.code) == (plain.out, 0)

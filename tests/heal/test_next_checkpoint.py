@@ -11,7 +11,7 @@ import pytest
 
 from holter.diagnosis.forecast.next_checkpoint import next_checkpoint
 from holter.diagnosis.forecast.pace import Course
-from tests.agent.guest_run import run
+from tests.agent.agent_run import run
 from tests.endings.conftest import case, small_disk  # noqa: F401 - fixtures
 from tests.endings.ward import Case, as_text
 

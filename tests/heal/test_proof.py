@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from holter.agent.torch.heal.split import Split  # noqa: E402
-from tests.heal.test_split_batch import Failing, Guest, Listed, Nested, Tight, near_the_limit, nested  # noqa: E402
+from tests.heal.test_split_batch import Agent, Failing, Listed, Nested, Tight, near_the_limit, nested  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -290,18 +290,18 @@ def test_what_fits_is_the_same_to_the_bit(kind: str, near: bool) -> None:
     """
     make, step = ALL[kind]
     torch.manual_seed(0)
-    model, x, guest = make(), rows(), Guest()
+    model, x, agent = make(), rows(), Agent()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     wanted = gradients(model, step, x)
     model.load_state_dict(state)
-    split = Split(guest, torch, lambda: False)
+    split = Split(agent, torch, lambda: False)
     split.watch([model])
     if near:
         split._care(model).went_at_once = near_the_limit
     found = gradients(model, step, x)
 
     assert same(found, wanted, exactly=not near or step is not twice)
-    assert guest.said == []
+    assert agent.said == []
 
 
 @pytest.mark.parametrize("kind", RIGHT)
@@ -309,15 +309,15 @@ def test_what_does_not_fit_has_the_gradients_of_the_whole_batch(kind: str) -> No
     """Weights, and the random numbers of whatever comes after."""
     make, step = RIGHT[kind]
     torch.manual_seed(0)
-    model, x, guest = make(), rows(), Guest()
+    model, x, agent = make(), rows(), Agent()
     wanted = gradients(model, step, x)
     tight = Tight(model, fits=5)
-    Split(guest, torch, lambda: False).watch([tight])
+    Split(agent, torch, lambda: False).watch([tight])
     found = gradients(tight, step, x)
 
     assert same(found, wanted, exactly=False)
-    assert guest.told("declined") == []
-    assert [told["keeps"] for told in guest.told("intervention")][:1] == ["exact"]
+    assert agent.told("declined") == []
+    assert [told["keeps"] for told in agent.told("intervention")][:1] == ["exact"]
 
 
 @pytest.mark.parametrize("kind", DECLINED)
@@ -325,18 +325,18 @@ def test_what_can_not_be_proven_is_declined_with_the_reason_and_left_as_it_was(k
     """The error is the user's own; weights, buffers, attributes and generators are as before the call."""
     make, step, why = DECLINED[kind]
     torch.manual_seed(0)
-    model, x, guest = make(), rows(), Guest()
+    model, x, agent = make(), rows(), Agent()
     tight = Tight(model, fits=5)
-    Split(guest, torch, lambda: False).watch([tight])
+    Split(agent, torch, lambda: False).watch([tight])
     state = {name: value.clone() for name, value in model.state_dict().items()}
     held = {(part, name): value for part in model.modules() for name, value in part.__dict__.items()}
     generators = torch.get_rng_state(), random.getstate()
     with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
         step(tight, x.clone())
 
-    (told,) = guest.told("declined")
+    (told,) = agent.told("declined")
     assert why in told["because"]
-    assert guest.told("intervention") == []
+    assert agent.told("intervention") == []
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert all(held.get((part, name)) is value for part in model.modules() for name, value in part.__dict__.items())
     assert torch.equal(torch.get_rng_state(), generators[0])
@@ -359,19 +359,19 @@ def test_a_backward_that_fails_near_the_limit_is_run_in_parts_or_declined(kind: 
     """The graph that was held is let go, and only then it is proven whether parts come to the same."""
     make, step = ALL[kind]
     torch.manual_seed(0)
-    model, x, guest = make(), rows(), Guest()
+    model, x, agent = make(), rows(), Agent()
     wanted = gradients(model, step, x)
     breaking = Breaking(model)
-    split = Split(guest, torch, lambda: False)
+    split = Split(agent, torch, lambda: False)
     split.watch([breaking])
     split._care(breaking).went_at_once = near_the_limit
     if kind in DECLINED:
         with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
             gradients(breaking, step, x)
-        assert [told["because"] for told in guest.told("declined")] == [DECLINED[kind][2]]
+        assert [told["because"] for told in agent.told("declined")] == [DECLINED[kind][2]]
     else:
         assert same(gradients(breaking, step, x), wanted, exactly=False)
-        assert guest.told("intervention")[-1]["rows"] <= 6
+        assert agent.told("intervention")[-1]["rows"] <= 6
 
 
 def traced(model: Any, x: Any) -> Any:
@@ -440,9 +440,9 @@ LOOKS = [traced, symbolic, functional, per_sample, tangent, operations, function
 def test_whoever_looks_at_a_call_sees_nothing_of_ours(look: Callable[[Any, Any], Any]) -> None:
     """Tracers, transforms and modes, near the limit too: such a call is left alone."""
     torch.manual_seed(0)
-    model, x, guest = Net(), rows(), Guest()
+    model, x, agent = Net(), rows(), Agent()
     wanted = look(model, x)
-    split = Split(guest, torch, lambda: False)
+    split = Split(agent, torch, lambda: False)
     split.watch([model])
     split._care(model).went_at_once = near_the_limit
 
@@ -452,26 +452,26 @@ def test_whoever_looks_at_a_call_sees_nothing_of_ours(look: Callable[[Any, Any],
         assert found == wanted
     else:
         torch.testing.assert_close(found, wanted, rtol=0, atol=0)
-    assert guest.said == []
+    assert agent.said == []
 
 
 def test_weights_that_are_not_there_are_left_alone() -> None:
     """Models on the meta device, and such as are loaded piece by piece."""
-    guest = Guest()
+    agent = Agent()
     with torch.device("meta"):
         model = Net()
-    Split(guest, torch, lambda: False).watch([model])
+    Split(agent, torch, lambda: False).watch([model])
 
     assert model(torch.empty(SIZE, 8, device="meta")).shape == (SIZE, 4)
     assert F.linear(torch.ones(1, 8), torch.ones(2, 8)).shape == (1, 2)
-    assert guest.said == []
+    assert agent.said == []
 
 
 @pytest.mark.parametrize("near", [False, True], ids=["calm", "near"])
 def test_a_model_is_handed_the_very_containers_that_it_was_called_with(near: bool) -> None:
     """It may write into them: what it leaves there is there after the call."""
     model, batch = Writing(), {"x": rows()}
-    split = Split(Guest(), torch, lambda: False)
+    split = Split(Agent(), torch, lambda: False)
     split.watch([model])
     if near:
         split._care(model).went_at_once = near_the_limit
@@ -487,10 +487,10 @@ def test_arguments_that_hold_themselves_are_no_trouble_of_the_users() -> None:
         def forward(self, x: Any, _seen: Any) -> Any:
             return super().forward(x)
 
-    guest, endless = Guest(), []
+    agent, endless = Agent(), []
     endless.append(endless)
     model = Taking()
-    Split(guest, torch, lambda: False).watch([model])
+    Split(agent, torch, lambda: False).watch([model])
 
     assert model(rows(), endless).shape == (SIZE, 4)
-    assert [kind for kind, _ in guest.said] == ["guest-error"]
+    assert [kind for kind, _ in agent.said] == ["guest-error"]

@@ -277,7 +277,7 @@ def test_restarts_that_come_no_further_are_given_up_with_what_was_tried() -> Non
 
 
 class Quiet:
-    """A guest that notes its errors."""
+    """An agent that notes its errors."""
 
     def __init__(self) -> None:
         self.errors: list[Exception] = []

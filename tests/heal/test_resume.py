@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holter.agent.torch.heal.loop_state import Snapshot, put_back
-from tests.agent.guest_run import Run, run
+from tests.agent.agent_run import Run, run
 
 KILL = """
 import os, signal, sys
@@ -54,7 +54,7 @@ def plain(folder: Path, script: str, *made: str) -> Run:
     folder.mkdir()
     for name in made:
         (folder / name).touch()
-    done = run(folder, KILL + script, guest=False)
+    done = run(folder, KILL + script, agent=False)
     assert done.code == 0, done.err
     return done
 

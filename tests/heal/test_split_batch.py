@@ -28,7 +28,7 @@ SIZE = 23
 Pair = namedtuple("Pair", "out hidden")
 
 
-class Guest:
+class Agent:
     """Takes down what is said."""
 
     def __init__(self) -> None:
@@ -236,20 +236,20 @@ def gradients(model: nn.Module, loss: Any) -> list[Any]:
 
 def both(
     make: Callable[[], nn.Module], data: Callable[[], Any], step: Callable[[Any, Any], Any], axis: int = 0
-) -> tuple[Guest, list[Any], list[Any], tuple[float, float], tuple[Any, Any]]:
+) -> tuple[Agent, list[Any], list[Any], tuple[float, float], tuple[Any, Any]]:
     """One step with room for all, and one with room for a few: gradients, losses and the random state after it."""
     torch.manual_seed(0)
-    model, batch, guest = make(), data(), Guest()
+    model, batch, agent = make(), data(), Agent()
     torch.manual_seed(1)
     whole = step(model, batch)
     wanted, state = gradients(model, whole), torch.get_rng_state()
     model.zero_grad()
     tight = Tight(model, axis)
-    Split(guest, torch, lambda: False).watch([tight])
+    Split(agent, torch, lambda: False).watch([tight])
     torch.manual_seed(1)
     parts = step(tight, batch)
     found = gradients(tight, parts)
-    return guest, wanted, found, (whole.item(), parts.item()), (state, torch.get_rng_state())
+    return agent, wanted, found, (whole.item(), parts.item()), (state, torch.get_rng_state())
 
 
 @pytest.fixture(autouse=True)
@@ -280,14 +280,14 @@ def as_before() -> Any:
 @pytest.mark.parametrize("kind", EXACT)
 def test_the_gradients_are_those_of_the_whole_batch(kind: str) -> None:
     """Same loss, same gradients within rounding, the same random numbers for whatever comes after."""
-    guest, wanted, found, losses, states = both(*EXACT[kind])
+    agent, wanted, found, losses, states = both(*EXACT[kind])
 
     assert losses[0] == pytest.approx(losses[1], rel=1e-2 if kind == "mixed precision" else 1e-5)
     for want, have in zip(wanted, found, strict=True):
         rough = kind == "mixed precision"
         torch.testing.assert_close(have, want, rtol=0.05 if rough else 1e-4, atol=1e-2 if rough else 1e-6)
     assert torch.equal(*states)
-    assert [told["keeps"] for told in guest.told("intervention")[:1]] == ["exact"]
+    assert [told["keeps"] for told in agent.told("intervention")[:1]] == ["exact"]
 
 
 def test_samples_along_the_second_axis_are_found() -> None:
@@ -296,66 +296,66 @@ def test_samples_along_the_second_axis_are_found() -> None:
     def data() -> Any:
         return torch.randn(7, SIZE, 8), torch.randint(0, 3, (SIZE,))
 
-    guest, wanted, found, losses, _ = both(lambda: Recurrent(batch_first=False), data, classify_first, axis=1)
+    agent, wanted, found, losses, _ = both(lambda: Recurrent(batch_first=False), data, classify_first, axis=1)
 
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     for want, have in zip(wanted, found, strict=True):
         torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-6)
-    assert guest.told("intervention")[0]["keeps"] == "exact"
+    assert agent.told("intervention")[0]["keeps"] == "exact"
 
 
 def test_batchnorm_is_split_and_said_to_be_equivalent() -> None:
     """Each part has its own statistics; the running ones move about as far as with the whole batch."""
     torch.manual_seed(0)
-    model, batch, guest = with_norm(), rows(), Guest()
+    model, batch, agent = with_norm(), rows(), Agent()
     before = model[1].running_mean.clone()
     whole = with_norm()
     whole.load_state_dict(model.state_dict())
     classify(whole, batch).backward()
     tight = Tight(model)
-    Split(guest, torch, lambda: False).watch([tight])
+    Split(agent, torch, lambda: False).watch([tight])
     classify(tight, batch).backward()
 
     moved, wanted = model[1].running_mean - before, whole[1].running_mean - before
     torch.testing.assert_close(moved, wanted, rtol=0.2, atol=0.02)
-    told = guest.told("intervention")[0]
+    told = agent.told("intervention")[0]
     assert (told["keeps"], "BatchNorm" in told["because"]) == ("equivalent", True)
 
 
 def test_random_numbers_inside_a_kernel_are_said_to_be_equivalent() -> None:
     """A recurrent layer's own dropout can't be cut; forward and backward still draw the same."""
-    guest, _, found, _, _ = both(lambda: Recurrent(dropout=0.5), sequences, classify_first)
+    agent, _, found, _, _ = both(lambda: Recurrent(dropout=0.5), sequences, classify_first)
 
-    assert guest.told("intervention")[0]["keeps"] == "equivalent"
+    assert agent.told("intervention")[0]["keeps"] == "equivalent"
     assert all(torch.isfinite(gradient).all() for gradient in found)
 
 
 def test_a_slice_of_a_model_is_split_though_it_is_gone_when_its_backward_comes() -> None:
     """`model[:1](x)` makes a model for the length of the call."""
     torch.manual_seed(0)
-    model, batch, guest = nn.Sequential(Tight(mlp().eval()), nn.ReLU()), rows(), Guest()
+    model, batch, agent = nn.Sequential(Tight(mlp().eval()), nn.ReLU()), rows(), Agent()
     inner = model[0].model
     classify(inner, batch).backward()
     wanted = inner[0].weight.grad.clone()
     inner.zero_grad()
-    Split(guest, torch, lambda: False).watch([model])
+    Split(agent, torch, lambda: False).watch([model])
     loss = F.cross_entropy(model[:1](batch[0]), batch[1])
     gc.collect()
     loss.backward()
 
     torch.testing.assert_close(inner[0].weight.grad, wanted, rtol=1e-4, atol=1e-6)
-    assert [told["model"] for told in guest.told("intervention")] == ["Sequential"]
-    assert guest.told("declined") == []
+    assert [told["model"] for told in agent.told("intervention")] == ["Sequential"]
+    assert agent.told("declined") == []
 
 
 def test_inputs_that_need_gradients_get_them() -> None:
     """Another model may lie before this one."""
     torch.manual_seed(0)
-    model, x, guest = mlp().eval(), torch.randn(SIZE, 8), Guest()
+    model, x, agent = mlp().eval(), torch.randn(SIZE, 8), Agent()
     scale = torch.ones(8, requires_grad=True)
     (wanted,) = torch.autograd.grad(model(x * scale).pow(2).sum(), scale)
     tight = Tight(model)
-    Split(guest, torch, lambda: False).watch([tight])
+    Split(agent, torch, lambda: False).watch([tight])
     tight(x * scale).pow(2).sum().backward()
 
     torch.testing.assert_close(scale.grad, wanted, rtol=1e-4, atol=1e-5)
@@ -364,13 +364,13 @@ def test_inputs_that_need_gradients_get_them() -> None:
 def test_hooks_on_a_weight_see_one_whole_gradient() -> None:
     """Clipping hooks, and optimizers that step within backward, act once."""
     torch.manual_seed(0)
-    model, batch, guest, seen = mlp().eval(), rows(), Guest(), []
+    model, batch, agent, seen = mlp().eval(), rows(), Agent(), []
     classify(model, batch).backward()
     wanted = model[0].weight.grad.clone()
     model.zero_grad()
     model[0].weight.register_hook(lambda gradient: seen.append(gradient.clone()))
     tight = Tight(model)
-    Split(guest, torch, lambda: False).watch([tight])
+    Split(agent, torch, lambda: False).watch([tight])
     classify(tight, batch).backward()
 
     assert len(seen) == 1
@@ -390,23 +390,23 @@ def test_second_order_gradients_of_a_call_near_the_limit_are_those_of_its_own_gr
         return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
 
     torch.manual_seed(0)
-    model, batch, guest = make(), rows(), Guest()
+    model, batch, agent = make(), rows(), Agent()
     wanted = gradients(model, penalty(model, batch))
     model.zero_grad()
-    split = Split(guest, torch, lambda: False)
+    split = Split(agent, torch, lambda: False)
     split.watch([model])
     split._care(model).went_at_once = near_the_limit
     found = gradients(model, penalty(model, batch))
 
     for want, have in zip(wanted, found, strict=True):
         torch.testing.assert_close(have, want, rtol=1e-5, atol=1e-7)
-    assert guest.said == []
+    assert agent.said == []
 
 
 def test_second_order_gradients_of_a_call_in_parts_are_right_and_end_the_splitting() -> None:
     """A gradient penalty needs a graph of the backward: the call is run whole for it."""
     torch.manual_seed(0)
-    model, guest = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)), Guest()
+    model, agent = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)), Agent()
     x = torch.randn(SIZE, 8, requires_grad=True)
 
     def penalty(model: Any) -> Any:
@@ -416,7 +416,7 @@ def test_second_order_gradients_of_a_call_in_parts_are_right_and_end_the_splitti
     wanted = gradients(model, penalty(model))
     model.zero_grad()
     tight = Tight(model)
-    Split(guest, torch, lambda: False).watch([tight])
+    Split(agent, torch, lambda: False).watch([tight])
     given = tight(x).sum()
     tight.fits = SIZE
     (slope,) = torch.autograd.grad(given, x, create_graph=True)
@@ -424,7 +424,7 @@ def test_second_order_gradients_of_a_call_in_parts_are_right_and_end_the_splitti
 
     for want, have in zip(wanted, found, strict=True):
         torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-6)
-    assert "second-order" in guest.told("declined")[0]["because"]
+    assert "second-order" in agent.told("declined")[0]["because"]
 
 
 class Mixing(nn.Module):
@@ -438,28 +438,28 @@ class Mixing(nn.Module):
 
 def test_a_model_that_mixes_samples_is_declined_and_the_error_is_the_users() -> None:
     """Nothing is made up: the run ends as it would have, and the reason is told once."""
-    guest = Guest()
+    agent = Agent()
     tight = Tight(Mixing())
-    Split(guest, torch, lambda: False).watch([tight])
+    Split(agent, torch, lambda: False).watch([tight])
 
     for _ in range(2):
         with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
             classify(tight, rows())
-    assert [told["because"] for told in guest.told("declined")] == [
+    assert [told["because"] for told in agent.told("declined")] == [
         "the samples of a batch depend on each other inside the model"
     ]
-    assert guest.told("intervention") == []
+    assert agent.told("intervention") == []
 
 
 def test_a_single_sample_that_does_not_fit_is_declined() -> None:
     """There is nothing left to split."""
-    guest = Guest()
+    agent = Agent()
     tight = Tight(mlp(), fits=0)
-    Split(guest, torch, lambda: False).watch([tight])
+    Split(agent, torch, lambda: False).watch([tight])
 
     with pytest.raises(torch.cuda.OutOfMemoryError):
         classify(tight, rows())
-    assert len(guest.told("declined")) == 1
+    assert len(agent.told("declined")) == 1
 
 
 class Late(nn.Module):
@@ -478,12 +478,12 @@ class Late(nn.Module):
 
 def test_masks_of_a_failed_attempt_do_not_make_it_try_the_same_again() -> None:
     """Each attempt draws its masks, and each failure makes the parts smaller."""
-    guest = Guest()
+    agent = Agent()
     late = Late()
-    Split(guest, torch, lambda: False).watch([late])
+    Split(agent, torch, lambda: False).watch([late])
     classify(late, rows()).backward()
 
-    assert guest.told("intervention")[-1]["rows"] <= 3
+    assert agent.told("intervention")[-1]["rows"] <= 3
 
 
 class Failing(torch.autograd.Function):
@@ -518,45 +518,45 @@ class Branches(nn.Module):
 def test_a_backward_that_fails_is_run_again_with_its_memory_given_back() -> None:
     """The gradients are the whole batch's, and nothing of the failed attempt is alive during the next."""
     torch.manual_seed(0)
-    model, batch, guest = Branches(), rows(), Guest()
+    model, batch, agent = Branches(), rows(), Agent()
     wanted = nn.Linear(8, 3)
     wanted.load_state_dict(model.layer.state_dict())
     hidden = wanted(batch[0])
     F.cross_entropy(torch.sin(hidden) + hidden, batch[1]).backward()
-    split = Split(guest, torch, lambda: False)
+    split = Split(agent, torch, lambda: False)
     split.watch([model])
     split._care(model).went_at_once = near_the_limit
     classify(model, batch).backward()
 
     torch.testing.assert_close(model.layer.weight.grad, wanted.weight.grad, rtol=1e-4, atol=1e-6)
-    assert guest.told("intervention")[-1]["rows"] <= FITS
+    assert agent.told("intervention")[-1]["rows"] <= FITS
     assert not any(model.seen.alive)
 
 
 def test_another_error_of_the_model_is_none_of_ours() -> None:
     """Only what says that memory ran out is acted upon."""
-    guest = Guest()
+    agent = Agent()
     model = mlp()
-    Split(guest, torch, lambda: False).watch([model])
+    Split(agent, torch, lambda: False).watch([model])
 
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         model(torch.randn(4, 5))
-    assert guest.said == []
+    assert agent.said == []
 
 
 def test_without_want_of_memory_nothing_is_cut() -> None:
     """The graph is the user's own, and so is every bit of the result."""
     torch.manual_seed(0)
-    model, batch, guest = mlp(), rows(), Guest()
+    model, batch, agent = mlp(), rows(), Agent()
     torch.manual_seed(1)
     wanted = model(batch[0])
-    Split(guest, torch, lambda: False).watch([model])
+    Split(agent, torch, lambda: False).watch([model])
     torch.manual_seed(1)
     found = model(batch[0])
 
     assert torch.equal(found, wanted)
     assert found.grad_fn.name() == wanted.grad_fn.name()
-    assert guest.said == []
+    assert agent.said == []
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EXACT if "accumulation" not in kind])
@@ -564,7 +564,7 @@ def test_an_evaluation_that_does_not_fit_is_run_in_parts(kind: str) -> None:
     """With the same outputs, and the same random numbers for whatever comes after; only the first one fails first."""
     make, data, evaluate = EXACT[kind]
     torch.manual_seed(0)
-    model, batch, guest = make(), data(), Guest()
+    model, batch, agent = make(), data(), Agent()
     tight = Tight(model)
 
     def seeded(model: Any) -> Any:
@@ -573,44 +573,44 @@ def test_an_evaluation_that_does_not_fit_is_run_in_parts(kind: str) -> None:
             return evaluate(model, batch).item(), torch.get_rng_state()
 
     wanted, state = seeded(model)
-    Split(guest, torch, lambda: False).watch([tight])
+    Split(agent, torch, lambda: False).watch([tight])
     for fails in (True, False):
         tight.seen.sizes.clear()
         found, after = seeded(tight)
         assert found == pytest.approx(wanted, rel=1e-2 if kind == "mixed precision" else 1e-5)
         assert torch.equal(after, state)
         assert (max(tight.seen.sizes) > FITS) is fails
-    (told,) = guest.told("intervention")
+    (told,) = agent.told("intervention")
     text = "the 23 samples of an evaluation did not fit: they are run in 5 parts of up to 5"
     assert (told["keeps"], told["text"]) == ("exact", text)
 
 
 def test_a_small_evaluation_after_a_large_one_is_run_whole() -> None:
-    guest, tight = Guest(), Tight(mlp().eval())
-    Split(guest, torch, lambda: False).watch([tight])
+    agent, tight = Agent(), Tight(mlp().eval())
+    Split(agent, torch, lambda: False).watch([tight])
     x = rows()[0]
     with torch.no_grad():
         tight(x)
         for few in (1, 5):
             torch.testing.assert_close(tight(x[:few]), tight.model(x[:few]))
-    assert len(guest.told("intervention")) == 1
+    assert len(agent.told("intervention")) == 1
 
 
 def test_an_evaluation_that_compares_its_samples_ends_with_its_own_error() -> None:
-    guest = Guest()
+    agent = Agent()
     tight = Tight(Centred())
-    Split(guest, torch, lambda: False).watch([tight])
+    Split(agent, torch, lambda: False).watch([tight])
 
     with torch.no_grad(), pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
         tight(rows()[0])
-    (told,) = guest.told("declined")
+    (told,) = agent.told("declined")
     assert told["because"] == "an evaluation: the samples of a batch depend on each other inside the model"
 
 
 def test_an_evaluation_of_no_samples_that_does_not_fit_ends_with_its_own_error() -> None:
     """Also where one of the same shape has been run in parts: of nothing there are none."""
-    guest, tight = Guest(), Tight(mlp().eval())
-    Split(guest, torch, lambda: False).watch([tight])
+    agent, tight = Agent(), Tight(mlp().eval())
+    Split(agent, torch, lambda: False).watch([tight])
     x = rows()[0]
     with torch.no_grad():
         tight(x)
@@ -618,32 +618,32 @@ def test_an_evaluation_of_no_samples_that_does_not_fit_ends_with_its_own_error()
         with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
             tight(x[:0])
 
-    (told,) = guest.told("declined")
+    (told,) = agent.told("declined")
     assert told["because"] == "an evaluation: the batch has no samples"
 
 
 def test_an_evaluation_that_fits_is_left_as_it_is() -> None:
-    guest = Guest()
+    agent = Agent()
     model = mlp().eval()
     x = rows()[0]
     wanted = model(x)
-    Split(guest, torch, lambda: False).watch([model])
+    Split(agent, torch, lambda: False).watch([model])
 
     with torch.no_grad():
         found = model(x)
     assert torch.equal(found, wanted)
-    assert guest.said == []
+    assert agent.said == []
 
 
 def test_a_restart_may_ask_for_parts_from_the_first_step_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was killed without a word is not tried whole once more."""
     monkeypatch.setenv("HOLTER_SPLIT", "4")
     torch.manual_seed(0)
-    model, batch, guest = Tight(mlp().eval(), fits=SIZE), rows(), Guest()
+    model, batch, agent = Tight(mlp().eval(), fits=SIZE), rows(), Agent()
     wanted = gradients(model, classify(model, batch))
     model.zero_grad()
     model.seen.sizes.clear()
-    Split(guest, torch, lambda: False).watch([model])
+    Split(agent, torch, lambda: False).watch([model])
     found = gradients(model, classify(model, batch))
 
     assert max(model.seen.sizes) == 6
@@ -651,29 +651,29 @@ def test_a_restart_may_ask_for_parts_from_the_first_step_on(monkeypatch: pytest.
         torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-6)
 
 
-def tight_model() -> tuple[Guest, Any, Any, list[int]]:
+def tight_model() -> tuple[Agent, Any, Any, list[int]]:
     """Who is told, a tight model, its care, and the sizes it was run with."""
-    guest = Guest()
+    agent = Agent()
     tight = Tight(mlp().eval())
-    split = Split(guest, torch, lambda: False)
+    split = Split(agent, torch, lambda: False)
     split.watch([tight])
-    return guest, tight, split._care(tight), tight.seen.sizes
+    return agent, tight, split._care(tight), tight.seen.sizes
 
 
 def test_the_size_that_fits_is_remembered() -> None:
     """Only the first step of a shape has to find out."""
-    guest, tight, _care, attempts = tight_model()
+    agent, tight, _care, attempts = tight_model()
     for again in (False, True, True):
         attempts.clear()
         classify(tight, rows()).backward()
         assert (max(attempts) <= FITS) is again
 
-    assert len(guest.told("intervention")) == 1
+    assert len(agent.told("intervention")) == 1
 
 
 def test_an_odd_batch_does_not_make_the_parts_of_others_smaller() -> None:
     """A batch that is one sample too large runs in halves, and those that fit are run at once as before."""
-    _guest, tight, care, attempts = tight_model()
+    _agent, tight, care, attempts = tight_model()
     x, y = rows()
     classify(tight, (x, y)).backward()
     (found,) = care.sizes.values()
@@ -686,9 +686,9 @@ def test_an_odd_batch_does_not_make_the_parts_of_others_smaller() -> None:
 
 def test_nothing_of_a_step_outlives_it() -> None:
     """Inputs and graphs go when the user's loss goes."""
-    guest = Guest()
+    agent = Agent()
     tight = Tight(mlp())
-    Split(guest, torch, lambda: False).watch([tight])
+    Split(agent, torch, lambda: False).watch([tight])
     x, y = rows()
     gone = weakref.ref(x)
     loss = F.cross_entropy(tight(x), y)
@@ -709,9 +709,9 @@ def test_where_a_device_has_no_room_for_a_graph_there_is_none_to_empty_its_queue
 
 
 def test_where_no_thread_can_be_started_the_model_is_called_all_the_same() -> None:
-    model, x, guest = mlp().eval(), rows()[0], Guest()
+    model, x, agent = mlp().eval(), rows()[0], Agent()
     wanted = model(x)
-    Split(guest, torch, lambda: False).watch([model])
+    Split(agent, torch, lambda: False).watch([model])
     before = threading.stack_size(1 << 47)  # more than there are addresses
     try:
         with pytest.raises(RuntimeError, match="can't start new thread"):

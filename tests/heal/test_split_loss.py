@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 from holter.agent.heal.soft_limit import NoWall  # noqa: E402
 from holter.agent.torch.heal.loss import LossSplit  # noqa: E402
 from holter.agent.torch.heal.split import Split  # noqa: E402
-from tests.heal.test_split_batch import Guest  # noqa: E402
+from tests.heal.test_split_batch import Agent  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -39,11 +39,11 @@ class Cramped:
 @pytest.fixture
 def reflex() -> Any:
     before, ROOM[0] = F.cross_entropy, 0
-    guest = Guest()
-    split = Split(guest, torch, lambda: False)
+    agent = Agent()
+    split = Split(agent, torch, lambda: False)
     LossSplit(split).patch()
     split.rooms[torch.device("cpu")] = Cramped()
-    yield guest
+    yield agent
     F.cross_entropy = before
 
 
@@ -65,7 +65,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_loss_and_its_gradient_are_the_same(reflex: Guest, kind: str) -> None:
+def test_the_loss_and_its_gradient_are_the_same(reflex: Agent, kind: str) -> None:
     """Whatever the loss is divided by, it is the whole batch's."""
     torch.manual_seed(0)
     make, options = KINDS[kind]
@@ -102,7 +102,7 @@ def test_the_gradient_is_as_good_in_every_precision(kind: str) -> None:
     assert off < {"float16": 2e-3, "bfloat16": 2e-2, "float64": 1e-12}[kind]
 
 
-def test_a_loss_that_just_fits_is_computed_at_once_and_nothing_is_told(reflex: Guest) -> None:
+def test_a_loss_that_just_fits_is_computed_at_once_and_nothing_is_told(reflex: Agent) -> None:
     """Its gradient too, where a failure can still be met: in the script's own backward it could not."""
     logits, target = torch.randn(ROWS, CLASSES, requires_grad=True), labels()
     wanted = torch.autograd.grad(F.cross_entropy.__wrapped__(logits, target), logits)
@@ -116,7 +116,7 @@ def test_a_loss_that_just_fits_is_computed_at_once_and_nothing_is_told(reflex: G
     assert reflex.said == []
 
 
-def test_pictures_with_a_class_for_each_pixel(reflex: Guest) -> None:
+def test_pictures_with_a_class_for_each_pixel(reflex: Agent) -> None:
     """The samples lie along the first axis, the classes along the second."""
     torch.manual_seed(0)
     whole = torch.randn(20, 21, 50, 60, requires_grad=True)
@@ -128,7 +128,7 @@ def test_pictures_with_a_class_for_each_pixel(reflex: Guest) -> None:
     assert reflex.told("intervention")
 
 
-def test_a_second_backward_through_the_same_graph(reflex: Guest) -> None:
+def test_a_second_backward_through_the_same_graph(reflex: Agent) -> None:
     """The gradient that was handed over is computed once more."""
     logits, target = torch.randn(ROWS, CLASSES, requires_grad=True), labels()
     loss = F.cross_entropy(logits, target)
@@ -140,7 +140,7 @@ def test_a_second_backward_through_the_same_graph(reflex: Guest) -> None:
     assert reflex.told("intervention")
 
 
-def test_a_graph_of_the_backward_is_there_when_it_is_wanted(reflex: Guest) -> None:
+def test_a_graph_of_the_backward_is_there_when_it_is_wanted(reflex: Agent) -> None:
     logits, target = torch.randn(ROWS, CLASSES, requires_grad=True), labels()
     (slope,) = torch.autograd.grad(F.cross_entropy(logits, target), logits, create_graph=True)
 
@@ -149,7 +149,7 @@ def test_a_graph_of_the_backward_is_there_when_it_is_wanted(reflex: Guest) -> No
 
 
 @pytest.mark.parametrize("kind", ["small", "single losses", "no gradient"])
-def test_other_losses_are_left_alone(reflex: Guest, kind: str) -> None:
+def test_other_losses_are_left_alone(reflex: Agent, kind: str) -> None:
     """A small one, one for each sample, and one without a gradient are computed as ever."""
     rows = 10 if kind == "small" else ROWS
     logits, target = torch.randn(rows, CLASSES, requires_grad=kind != "no gradient"), labels()[:rows]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.guest_run import Run, run
+from tests.agent.agent_run import Run, run
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("keras")
@@ -81,7 +81,7 @@ def test_the_weights_of_an_eager_loop_are_those_of_one_that_skipped_the_batches_
 def test_a_traced_step_is_left_as_it_is_and_that_is_said(tmp_path: Path, how: str) -> None:
     """Its graph is the user's: with a bad batch it ends as without --heal, with the cure told once."""
     healed = run(tmp_path / "healed", LOOP, HOW=how, WHAT="two", HOLTER_HEAL="safe", HOLTER_SPLIT="2")
-    plain = run(tmp_path / "plain", LOOP, guest=False, HOW=how, WHAT="two")
+    plain = run(tmp_path / "plain", LOOP, agent=False, HOW=how, WHAT="two")
 
     assert healed.out == plain.out
     assert healed.kind("intervention") == []

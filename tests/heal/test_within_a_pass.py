@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from holter.agent.heal.counting_loop import who_counts
 from holter.agent.torch.heal.mid_epoch_switch import Handover
-from tests.agent.guest_run import Run, run
+from tests.agent.agent_run import Run, run
 from tests.heal.loader_loops import LOOPS
 
 pytestmark = pytest.mark.torch
@@ -176,7 +176,7 @@ LEFT_ALONE = ["left_by_count", "drawn_ahead", "from_two_loaders", "rate_by_the_p
 def loops(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any], Run]:
     """All of them as they are, and with parts asked for after two updates."""
     text = LOOPS + ASKED + MORE + "\n".join(f"asked({name!r})" for name in [*HANDED_OVER, *FROM_THE_NEXT, *LEFT_ALONE])
-    whole = run(tmp_path_factory.mktemp("whole"), text, guest=False)
+    whole = run(tmp_path_factory.mktemp("whole"), text, agent=False)
     parts = run(tmp_path_factory.mktemp("parts"), text, HOLTER_HEAL="safe")
     assert whole.code == parts.code == 0, whole.err + parts.err
     assert parts.kind("guest-error") == []

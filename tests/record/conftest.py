@@ -1,4 +1,4 @@
-"""A disk of a few pages, and rings as a guest writes them."""
+"""A disk of a few pages, and rings as an agent writes them."""
 
 from __future__ import annotations
 

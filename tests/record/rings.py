@@ -42,7 +42,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def ring(bodies: list[bytes], pid: int = 7, head: int | None = None) -> bytearray:
-    """A ring file with these slots written one after another, as a guest does it."""
+    """A ring file with these slots written one after another, as an agent does it."""
     raw = bytearray(f.SIZE)
     start = f.HEAD.pack(f.MAGIC, f.VERSION, f.SLOT, f.CAPACITY, pid, NS, 0)[:-4]
     raw[: f.HEAD.size] = start + f.CRC.pack(crc32(start))

@@ -38,7 +38,7 @@ raise RuntimeError("the data ended early")
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A small record of a real run, with a packed segment and a guest's files in it."""
+    """A small record of a real run, with a packed segment and an agent's files in it."""
     base = tmp_path_factory.mktemp("real")
     holter = Holter(base / "home", base)
     done = holter.run(sys.executable, holter.script(TRAIN))
@@ -65,7 +65,7 @@ def judged(folder: Path) -> str:
 
 
 def without_end(folder: Path) -> None:
-    """As if the recorder had been killed: then the guests' own files are read too."""
+    """As if the recorder had been killed: then the agents' own files are read too."""
     path = folder / place.EVENTS
     path.write_bytes(b"".join(line for line in path.read_bytes().splitlines(True) if b'"k":"end"' not in line))
 
@@ -232,17 +232,17 @@ def test_links_and_pipes_in_a_record_lead_nowhere(real: Path, tmp_path: Path) ->
         open_record(folder)
 
 
-def test_a_guests_folder_is_only_taken_from_where_guests_live(real: Path, tmp_path: Path) -> None:
-    """A record may name any folder as its guests': only one of Holter's own is looked into."""
+def test_a_agents_folder_is_only_taken_from_where_agents_live(real: Path, tmp_path: Path) -> None:
+    """A record may name any folder as its agents': only one of Holter's own is looked into."""
     folder = tmp_path / "record"
     shutil.copytree(real, folder)
     without_end(folder)
     meta = json.loads((folder / place.META).read_bytes())
     for name, told in (("holter-0-x", True), ("documents", False)):
-        guests = tmp_path / name
-        guests.mkdir()
-        (guests / "1.jsonl").write_text('{"k":"said","t":1,"m":1,"text":"from there"}\n')
-        (folder / place.META).write_text(json.dumps({**meta, "guest_dir": str(guests)}))
+        agents = tmp_path / name
+        agents.mkdir()
+        (agents / "1.jsonl").write_text('{"k":"said","t":1,"m":1,"text":"from there"}\n')
+        (folder / place.META).write_text(json.dumps({**meta, "guest_dir": str(agents)}))
 
         assert bool([e for e in open_record(folder).events_of("said") if e["text"] == "from there"]) is told
 

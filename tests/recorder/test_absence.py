@@ -1,4 +1,4 @@
-"""Why a Python has no beacon in it is told from its command line and its environment."""
+"""Why a Python has no agent in it is told from its command line and its environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holter.recorder.launch.run_dir import INJECT
-from holter.recorder.loop.why_no_agent import flag_that_shuts_out, why_no_guest
+from holter.recorder.loop.why_no_agent import flag_that_shuts_out, why_no_agent
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_path_that_was_replaced_is_told(sleeper: list[subprocess.Popen[bytes]]
         sleeper.append(subprocess.Popen(["sleep", "60"], env=environ))
         while not Path(f"/proc/{sleeper[-1].pid}/environ").read_bytes():
             time.sleep(0.01)  # the kernel has not set up the new program yet
-        told.append(why_no_guest(sleeper[-1].pid, ["python", "x.py"], Path("/x")))
+        told.append(why_no_agent(sleeper[-1].pid, ["python", "x.py"], Path("/x")))
 
     assert "sitecustomize" in told[0]
     assert "PYTHONPATH was replaced" in told[1]
@@ -91,9 +91,9 @@ def test_a_path_that_was_replaced_is_told(sleeper: list[subprocess.Popen[bytes]]
 
 
 def test_a_process_that_is_gone_has_no_reason() -> None:
-    """Nothing is said of it; without a folder for guests that is the reason for all."""
+    """Nothing is said of it; without a folder for agents that is the reason for all."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
 
-    assert why_no_guest(process.pid, ["python", "x.py"], Path("/x")) == ""
-    assert "no folder" in why_no_guest(process.pid, ["python", "x.py"], None)
+    assert why_no_agent(process.pid, ["python", "x.py"], Path("/x")) == ""
+    assert "no folder" in why_no_agent(process.pid, ["python", "x.py"], None)

@@ -1,4 +1,4 @@
-"""What beacons write is drained once, whole, however it comes."""
+"""What agents write is drained once, whole, however it comes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from holter.agent.core.ring import Ring
 from holter.record import lines
 from holter.record import ring_format as f
-from holter.recorder.loop.agents import Guests
+from holter.recorder.loop.agents import Agents
 from tests.conftest import Holter
 from tests.record.conftest import small_disk  # noqa: F401 - a fixture
 from tests.record.rings import ring, step_slot
@@ -24,50 +24,50 @@ def line(number: int) -> bytes:
 
 def test_lines_that_come_in_pieces_are_read_once_and_whole(tmp_path: Path) -> None:
     """A line is taken when its end is there."""
-    guests = Guests(tmp_path, 0.0)
+    agents = Agents(tmp_path, 0.0)
     raw = b"".join(line(n) for n in range(20))
     found = []
     for at in range(0, len(raw), 17):
         with open(tmp_path / "7.jsonl", "ab") as file:
             file.write(raw[at : at + 17])
-        found += guests.drain()[0]
+        found += agents.drain()[0]
 
     assert [event["m"] for event in found] == [float(n) for n in range(20)]
 
 
 def test_a_file_without_line_ends_does_not_stop_the_others(tmp_path: Path) -> None:
     """A megabyte of noise is passed over, and the line after it is read."""
-    guests = Guests(tmp_path, 0.0)
+    agents = Agents(tmp_path, 0.0)
     (tmp_path / "7.jsonl").write_bytes(b"x" * (1 << 20) + b"\n" + line(1))
-    found = [*guests.drain()[0], *guests.drain()[0]]
+    found = [*agents.drain()[0], *agents.drain()[0]]
 
     assert [event["m"] for event in found] == [1.0]
 
 
 def test_a_ring_that_is_just_being_made_is_opened_when_it_is_whole(tmp_path: Path) -> None:
     """Empty, half long and without a head: looked at again each time."""
-    guests = Guests(tmp_path, 0.0)
+    agents = Agents(tmp_path, 0.0)
     path = tmp_path / "7.ring"
     whole = bytes(ring([step_slot(0, 1)]))
     for raw in (b"", bytes(5000), bytes(f.SIZE)):
         path.write_bytes(raw)
-        assert guests.drain() == ([], [])
+        assert agents.drain() == ([], [])
     path.write_bytes(whole)
 
-    assert [steps["n"] for steps in guests.drain()[1]] == [1]
-    assert guests.drain() == ([], [])
+    assert [steps["n"] for steps in agents.drain()[1]] == [1]
+    assert agents.drain() == ([], [])
 
 
 def test_steps_that_were_overwritten_are_counted_as_steps(tmp_path: Path) -> None:
     """The ring went round while nobody looked: what is missing is told in steps, not in slots."""
-    guests = Guests(tmp_path, 0.0)
+    agents = Agents(tmp_path, 0.0)
     path = tmp_path / "7.ring"
     path.write_bytes(ring([step_slot(0, 10, count=10)]))
-    (first,) = guests.drain()[1]
+    (first,) = agents.drain()[1]
     total = f.CAPACITY + 50
     with open(path, "r+b") as file:
         file.write(ring([step_slot(n, 10 * (n + 1), count=10) for n in range(total)]))
-    (second,) = guests.drain()[1]
+    (second,) = agents.drain()[1]
 
     assert "lost" not in first
     assert (second["lost"], second["n"], second["last"]) == (490, f.CAPACITY * 10, total * 10)
@@ -76,35 +76,35 @@ def test_steps_that_were_overwritten_are_counted_as_steps(tmp_path: Path) -> Non
 
 def test_roles_states_and_stack_files_are_known(tmp_path: Path) -> None:
     """Who plays which part, who can be asked for stacks, and what the living do."""
-    guests = Guests(tmp_path, 0.0)
+    agents = Agents(tmp_path, 0.0)
     (tmp_path / "7.ring").write_bytes(ring([]))
     (tmp_path / "9.stacks").write_bytes(b"")
     (tmp_path / "7.jsonl").write_bytes(lines.dump({"k": "guest", "t": 1, "m": 1, "pid": 7, "role": "trainer"}))
-    guests.drain()
+    agents.drain()
 
-    assert (guests.role(7), guests.role(8)) == ("trainer", "other")
-    assert guests.armed == {9}
-    assert [state["pid"] for state in guests.states({7, 9})] == [7]
-    assert guests.states({9}) == []
+    assert (agents.role(7), agents.role(8)) == ("trainer", "other")
+    assert agents.armed == {9}
+    assert [state["pid"] for state in agents.states({7, 9})] == [7]
+    assert agents.states({9}) == []
 
 
 def test_a_folder_that_vanished_or_never_was_is_survived(tmp_path: Path) -> None:
-    """There are just no guests."""
-    assert Guests(tmp_path / "gone", 0.0).drain() == ([], [])
-    assert Guests(None, 0.0).drain() == ([], [])
+    """There are just no agents."""
+    assert Agents(tmp_path / "gone", 0.0).drain() == ([], [])
+    assert Agents(None, 0.0).drain() == ([], [])
 
 
 def test_a_ring_that_is_cut_off_is_left_alone(tmp_path: Path) -> None:
     """Nobody is killed by it, and the others are read on."""
-    guests = Guests(tmp_path, 0.0)
+    agents = Agents(tmp_path, 0.0)
     for pid in (7, 8):
         (tmp_path / f"{pid}.ring").write_bytes(ring([step_slot(0, 1)], pid=pid))
-    assert len(guests.drain()[1]) == 2
+    assert len(agents.drain()[1]) == 2
     for pid in (7, 8):
         (tmp_path / f"{pid}.ring").write_bytes(b"" if pid == 7 else ring([step_slot(0, 1), step_slot(1, 2)], pid=pid))
 
-    assert [line["pid"] for line in guests.drain()[1]] == [8]
-    assert [state["pid"] for state in guests.states({7, 8})] == [8]
+    assert [line["pid"] for line in agents.drain()[1]] == [8]
+    assert [state["pid"] for state in agents.states({7, 8})] == [8]
 
 
 def ended() -> int:
@@ -122,35 +122,35 @@ def test_what_a_process_left_is_let_go_when_it_is_drained(tmp_path: Path) -> Non
         (home / name).mkdir(parents=True)
     room = tmp_path / "room"
     room.mkdir()
-    guests = Guests(room, 0.0, home)
+    agents = Agents(room, 0.0, home)
     for pid in (gone, here):
         (room / f"{pid}.5.ring").write_bytes(ring([step_slot(0, 1)], pid=pid))
         (room / f"{pid}.jsonl").write_bytes(line(1))
         (room / f"{pid}.stacks").write_bytes(b"")
-    guests.drain()
+    agents.drain()
     (room / f"{gone}.5.ring").write_bytes(ring([step_slot(0, 1), step_slot(1, 2)], pid=gone))
 
-    assert [steps["last"] for steps in guests.let_go({here}, 0.0)] == [2]
+    assert [steps["last"] for steps in agents.let_go({here}, 0.0)] == [2]
     assert sorted(path.name for path in room.glob("*.ring")) == [f"{here}.5.ring"]
-    guests.drain()
-    guests.let_go({here}, 100.0)
+    agents.drain()
+    agents.let_go({here}, 100.0)
     assert {path.name.partition(".")[0] for path in room.iterdir()} == {str(here)}
     assert [path.name for path in (home / "guests").iterdir()] == [f"{gone}.jsonl"]
-    assert {state["pid"] for state in guests.last_states()} == {gone, here}
+    assert {state["pid"] for state in agents.last_states()} == {gone, here}
 
 
-def test_a_guest_that_listens_is_not_taken_for_one_that_has_ended(tmp_path: Path) -> None:
+def test_a_agent_that_listens_is_not_taken_for_one_that_has_ended(tmp_path: Path) -> None:
     """In another namespace its number is nobody's here."""
     pid = ended()
-    guests = Guests(tmp_path, 0.0)
+    agents = Agents(tmp_path, 0.0)
     (tmp_path / f"{pid}.5.ring").write_bytes(ring([step_slot(0, 1)], pid=pid))
     os.mkfifo(tmp_path / f"{pid}.ask")
     listening = os.open(tmp_path / f"{pid}.ask", os.O_RDWR)
-    guests.drain()
-    guests.let_go(set(), 0.0)
+    agents.drain()
+    agents.let_go(set(), 0.0)
     assert (tmp_path / f"{pid}.5.ring").exists()
     os.close(listening)
-    guests.let_go(set(), 1.0)
+    agents.let_go(set(), 1.0)
 
     assert not (tmp_path / f"{pid}.5.ring").exists()
 
@@ -167,9 +167,9 @@ def test_shared_memory_is_free_again_while_the_run_goes_on(holter: Holter) -> No
                 raise SystemExit
             os.waitpid(pid, 0)
         deadline = time.monotonic() + 20
-        while glob.glob(os.environ["HOLTER_GUESTS"] + "/*.ring") and time.monotonic() < deadline:
+        while glob.glob(os.environ["HOLTER_AGENT_DIR"] + "/*.ring") and time.monotonic() < deadline:
             time.sleep(0.05)
-        print(len(glob.glob(os.environ["HOLTER_GUESTS"] + "/*.ring")))
+        print(len(glob.glob(os.environ["HOLTER_AGENT_DIR"] + "/*.ring")))
         """
     )
     done = holter.run(sys.executable, script)
@@ -223,7 +223,7 @@ def test_a_ring_takes_a_small_part_of_a_small_folder(small_disk: Path, tmp_path:
     total = small.capacity + 5
     for n in range(total):
         small.put(step_slot(n, n + 1))
-    (steps,) = Guests(small_disk, 0.0).drain()[1]
+    (steps,) = Agents(small_disk, 0.0).drain()[1]
     (path,) = small_disk.iterdir()
 
     assert path.stat().st_size <= (8 << 20) / 200

@@ -30,7 +30,7 @@ class Ward:
 
     def __init__(self, folder, workers=()):
         state = {"phase": "data", "step": 12}
-        self.guests = SimpleNamespace(
+        self.agents = SimpleNamespace(
             armed={7, *workers},
             rings={7: SimpleNamespace(view=SimpleNamespace(state=lambda: state))},
             role=lambda pid: "trainer" if pid == 7 else "worker",
@@ -39,7 +39,7 @@ class Ward:
         self.asked: list[int] = []
         self.when: list[float] = []
         self.events: list[dict] = []
-        self.look = SlowLook(self.guests, folder, self.event, self.ask)
+        self.look = SlowLook(self.agents, folder, self.event, self.ask)
         self.now, self.step = 100.0, 0
 
     def ask(self, _pid, path, tid):
@@ -251,7 +251,7 @@ def test_threads_at_work_outlive_two_thousand_questions(tmp_path):
         for _ in range(2000):
             take.ask(child.pid, path)
             time.sleep(0.0005)
-        found, via = take.from_guest(child.pid, tmp_path)  # with questions for one thread still open
+        found, via = take.from_agent(child.pid, tmp_path)  # with questions for one thread still open
 
         assert child.poll() is None
         assert via == "guest"
@@ -277,7 +277,7 @@ def test_a_process_whose_gil_is_stuck_in_compiled_code_is_asked_by_a_signal(tmp_
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         time.sleep(0.3)
-        found, via = take.from_guest(child.pid, tmp_path)
+        found, via = take.from_agent(child.pid, tmp_path)
 
         assert via == "faulthandler"
         assert found[-1]["frames"][0]["line"] == 8
@@ -344,7 +344,7 @@ def test_a_forked_child_answers_for_itself(tmp_path):
         pids = [int(parent.stdout.readline()) for _ in range(2)]
         try:
             for pid in pids:
-                found, via = take.from_guest(pid, tmp_path)
+                found, via = take.from_agent(pid, tmp_path)
                 assert via == "guest"
                 assert found[-1]["frames"][0]["line"] >= 11  # or it has just written, or goes round
         finally:

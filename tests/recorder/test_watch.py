@@ -18,15 +18,15 @@ class Run:
         self.cpu = self.bytes = 0.0
         self.cores = self.rate = 0.0
         self.known = True  # whether the tree's activity can be read
-        self.guests = {pid: self._guest(pid) for pid in pids}
+        self.agents = {pid: self._agent(pid) for pid in pids}
         self.found: list[tuple[str, Any]] = []
 
-    def _guest(self, pid: int) -> dict[str, Any]:
+    def _agent(self, pid: int) -> dict[str, Any]:
         return {"pid": pid, "phase": "start", "since": self.now, "activity": 0.0, "step": 0, "planned": 0}
 
     def look(self) -> None:
         activity = Activity(self.now, self.cpu, self.bytes) if self.known else None
-        self.found += self.watch.observe(self.now, [dict(g) for g in self.guests.values()], activity)
+        self.found += self.watch.observe(self.now, [dict(g) for g in self.agents.values()], activity)
 
     def silence(self, seconds: float) -> None:
         """Nothing happens for a while."""
@@ -38,12 +38,12 @@ class Run:
 
     def steps(self, count: int, each: float, pid: int = 7) -> None:
         """Steps of a length, looked at once a second or at every step, whichever is rarer."""
-        guest = self.guests[pid]
+        agent = self.agents[pid]
         looked = self.now
         for _ in range(count):
             self.now += each
             self.cpu += each
-            guest.update(step=guest["step"] + 1, since=self.now, phase="other")
+            agent.update(step=agent["step"] + 1, since=self.now, phase="other")
             while self.now - looked >= 1.0:
                 looked = max(looked + 1.0, self.now - each) if each < 1.0 else self.now
                 self.look()
@@ -51,7 +51,7 @@ class Run:
 
     def enter(self, phase: str, pid: int = 7) -> None:
         self.now += 0.001
-        self.guests[pid].update(phase=phase, since=self.now)
+        self.agents[pid].update(phase=phase, since=self.now)
         self.look()
 
     def suspected_after(self, most: float, pid: int = 7) -> float | None:
@@ -179,7 +179,7 @@ def test_looks_that_are_far_apart_teach_nothing_of_the_steps_between_them() -> N
     """A recorder that was held up for four seconds while forty steps passed has seen no silence of four seconds."""
     run = training()
     run.now += 4.0
-    run.guests[7].update(step=340, since=run.now)
+    run.agents[7].update(step=340, since=run.now)
     run.look()
 
     assert run.suspected_after(60) in (9.0, 10.0)
@@ -250,10 +250,10 @@ def test_time_in_which_the_run_was_stopped_does_not_count() -> None:
 def test_after_the_last_planned_step_there_is_time() -> None:
     """A model that is uploaded, a plot that is shown: ten minutes; one step before that it is a hang."""
     run = training()
-    run.guests[7]["planned"] = 300
+    run.agents[7]["planned"] = 300
     assert run.suspected_after(550) is None
     unfinished = training()
-    unfinished.guests[7]["planned"] = 301
+    unfinished.agents[7]["planned"] = 301
 
     assert unfinished.suspected_after(60) in (9.0, 10.0)
 
@@ -264,7 +264,7 @@ def test_signs_of_life_within_a_phase_count() -> None:
     run.enter("validation")
     for _ in range(200):
         run.silence(5)
-        run.guests[7]["activity"] = run.now
+        run.agents[7]["activity"] = run.now
 
     assert not run.suspicions
 
@@ -287,12 +287,12 @@ def test_a_trainer_that_vanishes_is_forgotten() -> None:
     """Its silence is no hang, a word about it does no harm, and a new one under its number starts afresh."""
     run = training()
     run.silence(8)
-    gone = run.guests.pop(7)
+    gone = run.agents.pop(7)
     run.silence(60)
     run.watch.told(7)
     run.watch.not_a_hang(7, run.now)
     assert not run.found
-    run.guests[7] = {**gone, "phase": "start", "step": 0, "since": run.now}
+    run.agents[7] = {**gone, "phase": "start", "step": 0, "since": run.now}
     run.silence(60)
 
     assert not run.suspicions

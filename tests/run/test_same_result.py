@@ -69,7 +69,7 @@ def test_losses_and_weights_are_identical_to_the_last_bit(holter: Holter, framew
 
     assert watched.returncode == 0, watched.stderr.decode()
     assert _without_times(watched.stdout) == _without_times(plain.stdout)
-    assert any(line["state"] == "on" for line in holter.events("adapter")), "the beacon was not there"
+    assert any(line["state"] == "on" for line in holter.events("adapter")), "the agent was not there"
     assert holter.events("guest-error") == []
     assert sum(line["n"] for line in holter.timeline("steps")) > 20
 

@@ -12,21 +12,21 @@ from math import nan
 from ..record import ring_format as f
 
 
-def _guest():
-    return getattr(sys.modules.get("_holter"), "guest", None)
+def _agent():
+    return getattr(sys.modules.get("_holter"), "agent", None)
 
 
-def _beat(guest):
+def _beat(agent):
     """This process's heartbeat; None outside Holter, and where it can't be had."""
-    if guest is None:
+    if agent is None:
         return None
     try:
-        guest.greet("trainer")
-        beat = guest.beat
+        agent.greet("trainer")
+        beat = agent.beat
         beat.open()
         return beat
     except Exception as error:
-        guest.guard.caught("holter.api", error)
+        agent.guard.caught("holter.api", error)
         return None
 
 
@@ -58,8 +58,8 @@ def _at_hand(value):
 
 def step(loss=None, lr=None, batch=0):
     """Tell Holter that one training step is done."""
-    guest = _guest()
-    beat = _beat(guest)
+    agent = _agent()
+    beat = _beat(agent)
     if beat is None:
         return
     try:
@@ -69,19 +69,19 @@ def step(loss=None, lr=None, batch=0):
         size = int(size) if 0 <= size < 1 << 32 else 0
         beat.step(loss, rate, nan, size, f.F_LOSS_KNOWN if known else 0)
     except Exception as error:
-        guest.guard.caught("holter.step", error)
+        agent.guard.caught("holter.step", error)
 
 
 def track(loader, total=None):
     """Iterate over `loader`; each pass of the loop is a step unless `holter.step` or a framework says when."""
-    guest = _guest()
-    beat = _beat(guest)
+    agent = _agent()
+    beat = _beat(agent)
     if beat is None:
         # Not `yield from`: that would close a generator that the script may want to go on with after a `break`.
         for batch in loader:
             yield batch
         return
-    guest.guard(_new_pass)(beat, loader, total)
+    agent.guard(_new_pass)(beat, loader, total)
     source = iter(loader)
     while True:
         previous = beat.enter(f.DATA)
@@ -104,15 +104,15 @@ def resumable(items, every=5.0, **state):
     copied every few seconds; random generators and the place in the loop are kept with it. A resumable loop within
     another needs no `state`. Without `--heal` it is a plain loop.
     """
-    guest = _guest()
-    loops = _loops(guest) if getattr(guest, "heal", None) else None
+    agent = _agent()
+    loops = _loops(agent) if getattr(agent, "heal", None) else None
     if loops is None:
-        return _plain(guest, items)
+        return _plain(agent, items)
     return loops.run(items, float(every), state)
 
 
-def _plain(guest, items):
-    beat = _beat(guest)
+def _plain(agent, items):
+    beat = _beat(agent)
     for item in items:
         before = beat.steps if beat is not None else 0
         yield item
@@ -120,14 +120,14 @@ def _plain(guest, items):
             step()
 
 
-def _loops(guest):
+def _loops(agent):
     try:
         from importlib import import_module
 
-        # The guest's own, whichever Holter is installed beside the script.
-        return import_module("_holter.agent.heal.resume_loop").loops_of(guest)
+        # The agent's own, whichever Holter is installed beside the script.
+        return import_module("_holter.agent.heal.resume_loop").loops_of(agent)
     except Exception as error:
-        guest.guard.caught("holter.resumable", error)
+        agent.guard.caught("holter.resumable", error)
         return None
 
 

@@ -65,18 +65,18 @@ def command(memory: str | None, device: str | None, as_json: bool, applies: bool
 
 
 def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
-    """Start the command with a guest that plans, and bring its plan home."""
+    """Start the command with an agent that plans, and bring its plan home."""
     from holter.recorder.launch import run_dir
 
-    guests = run_dir.make()
-    if guests is None:
-        raise NoPlan("there is no room for a guest's files", "Free 8 MB in the temporary folder")
-    environ = run_dir.environment(guests, "", os.environ)
+    agents = run_dir.make()
+    if agents is None:
+        raise NoPlan("there is no room for an agent's files", "Free 8 MB in the temporary folder")
+    environ = run_dir.environment(agents, "", os.environ)
     environ["HOLTER_PLAN"] = json.dumps(order)
     try:
         # The plan alone is on stdout.
         done = subprocess.run(list(words), env=environ, stdout=sys.stderr)
-        path = guests / "plan.json"
+        path = agents / "plan.json"
         told: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     except FileNotFoundError:
         print(f"holter: {words[0]}: command not found. Check its name and PATH", file=sys.stderr)
@@ -85,7 +85,7 @@ def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
         print(f"holter: {words[0]} can't be executed. Run it with its interpreter", file=sys.stderr)
         sys.exit(EXIT_NOT_EXECUTABLE)
     finally:
-        _clear(guests)
+        _clear(agents)
     if told.get("error"):
         raise NoPlan(f"the step that was seen can't be planned: {told['error']}", "Try holter.plan from Python")
     if not told:
@@ -96,8 +96,8 @@ def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _clear(guests: Path) -> None:
-    shutil.rmtree(guests, ignore_errors=True)
+def _clear(agents: Path) -> None:
+    shutil.rmtree(agents, ignore_errors=True)
 
 
 def _apply(told: dict[str, Any], words: tuple[str, ...]) -> int:

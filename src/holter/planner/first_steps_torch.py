@@ -1,7 +1,7 @@
 """For `holter plan -- COMMAND`: watches the script's first steps, has the plan made from them, and ends the script.
 
 The outermost call of the trained model is kept with what it was given, and the loss that was made of its output. At
-the end of the third step the planner, which travels by path as the guest does, draws the same step at other sizes. The
+the end of the third step the planner, which travels by path as the agent does, draws the same step at other sizes. The
 script is ended at once: nothing of it runs after that, so no checkpoint is written by a handler of its own.
 """
 
@@ -23,8 +23,8 @@ _LOSSES = (
 class PlanWatch:
     """Stands around the calls of all modules until the plan is made."""
 
-    def __init__(self, guest: Any, torch: Any) -> None:
-        self.guest, self.torch = guest, torch
+    def __init__(self, agent: Any, torch: Any) -> None:
+        self.agent, self.torch = agent, torch
         self.order = json.loads(os.environ.get("HOLTER_PLAN") or "{}")
         self.depth = 0
         self.steps = 0
@@ -52,7 +52,7 @@ class PlanWatch:
                 out = inner(part, *args, **kwargs)
             finally:
                 watch.depth -= 1
-            watch.guest.guard(watch._called)(part, args, kwargs, out)
+            watch.agent.guard(watch._called)(part, args, kwargs, out)
             return out
 
         module.__call__ = __call__
@@ -87,7 +87,7 @@ class PlanWatch:
                     # The script may hold the function by its first name: ours must not keep what it was given alive.
                     watch.loss = inner, tuple(given.shape), target, args, kwargs
             except Exception as error:
-                watch.guest.guard.caught("plan", error)
+                watch.agent.guard.caught("plan", error)
             return inner(given, target, *args, **kwargs)
 
         setattr(functional, name, loss)
@@ -100,14 +100,14 @@ class PlanWatch:
             return
         self.steps += 1
         if self.steps < _STEPS:
-            self.guest.guard(self._begin)()
+            self.agent.guard(self._begin)()
             return
         self.done = True
         try:
             told = self._plan(optimizer)
         except Exception as error:
             told = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
-        path = os.path.join(self.guest.folder, "plan.json")
+        path = os.path.join(self.agent.folder, "plan.json")
         with open(path + ".new", "w") as file:
             json.dump(told, file)
         os.replace(path + ".new", path)

@@ -1,4 +1,4 @@
-"""A plan from what a guest saw of a script's own steps: its model, the batch it was called with, and its loss."""
+"""A plan from what an agent saw of a script's own steps: its model, the batch it was called with, and its loss."""
 
 from __future__ import annotations
 

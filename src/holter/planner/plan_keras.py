@@ -156,7 +156,7 @@ def _rows(batch: Any) -> int | None:
 def _measured(path: str, rows: int, inputs: Any, outputs: Any) -> dict[str, Any]:
     order = json.dumps({"path": path, "rows": rows, "inputs": inputs, "outputs": outputs, "steps": _STEPS})
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environ.pop("HOLTER_GUESTS", None)
+    environ.pop("HOLTER_AGENT_DIR", None)
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keras_step.py")
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Brings what the guests wrote into the record, when a run is over or its recorder is gone."""
+"""Brings what the agents wrote into the record, when a run is over or its recorder is gone."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from pathlib import Path
 from holter.record import place
 
 
-def gather(guest_dir: Path, folder: Path) -> bool:
-    """Move the guests' files into the record, each by itself; empty ones are dropped. False when some had to stay."""
+def gather(agent_dir: Path, folder: Path) -> bool:
+    """Move the agents' files into the record, each by itself; empty ones are dropped. False when some had to stay."""
     try:
-        entries = list(os.scandir(guest_dir))
+        entries = list(os.scandir(agent_dir))
     except OSError:
         return True
     whole = True
     for entry in entries:
-        if entry.name[:1].isdigit():  # else not a guest's
+        if entry.name[:1].isdigit():  # else not an agent's
             whole = bring_home(Path(entry.path), folder) and whole
     if whole:
-        shutil.rmtree(guest_dir, ignore_errors=True)
+        shutil.rmtree(agent_dir, ignore_errors=True)
     return whole
 
 
 def bring_home(source: Path, folder: Path) -> bool:
-    """Move one file of a guest's into the record; an empty one is dropped. False when it had to stay."""
+    """Move one file of an agent's into the record; an empty one is dropped. False when it had to stay."""
     if source.suffix == ".stacks":
         target = folder / place.STACKS / (source.stem + ".txt")
     else:
-        target = folder / place.GUESTS / source.name
+        target = folder / place.AGENT_FILES / source.name
     number = 1
     while os.path.lexists(target):  # of an earlier process with the same number
         number += 1

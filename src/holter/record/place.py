@@ -18,7 +18,7 @@ SOURCES = "sources.jsonl"
 TIMELINE = "timeline"
 TAIL = "output.tail"
 STACKS = "stacks"
-GUESTS = "guests"
+AGENT_FILES = "guests"
 
 _RUN_ID = re.compile(r"r-(\d{4,9})")
 
@@ -90,7 +90,7 @@ def new_run(base: Path) -> Path:
         except FileExistsError:
             number += 1
     try:
-        for name in (TIMELINE, STACKS, GUESTS):
+        for name in (TIMELINE, STACKS, AGENT_FILES):
             (folder / name).mkdir(mode=0o700)
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)  # half a folder would be taken for the last run

@@ -19,7 +19,7 @@ from holter.record.tail import read_tail
 
 _MOST_FACTS = 1 << 20  # bytes of record.json
 _MOST_FILES = 10_000  # segments of a timeline: one for each ten minutes
-_MOST_GUESTS = 1000
+_MOST_AGENT_FILES = 1000
 
 
 @dataclass
@@ -113,7 +113,7 @@ def open_record(folder: Path) -> Record:
     _read_timeline(record, folder / place.TIMELINE, room)
     settle(record, folder)
     if record.recorder_lost:
-        _add_what_guests_left(record, folder, room)
+        _add_what_agents_left(record, folder, room)
     record.events.sort(key=lambda line: float(line["m"]))
     record.timeline.sort(key=lambda line: float(line["m"]))
     return record
@@ -221,11 +221,11 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] == b"Z" else int(fields[19])
 
 
-def _add_what_guests_left(record: Record, folder: Path, room: lines.Room) -> None:
-    """The recorder is gone: what the beacons wrote after its last look is still in their own files."""
-    folders = [folder / place.GUESTS]
+def _add_what_agents_left(record: Record, folder: Path, room: lines.Room) -> None:
+    """The recorder is gone: what the agents wrote after its last look is still in their own files."""
+    folders = [folder / place.AGENT_FILES]
     left = record.meta.get("guest_dir")
-    # Only a folder that could be a guests' one: a record from elsewhere may name any.
+    # Only a folder that could be a agents' one: a record from elsewhere may name any.
     if isinstance(left, str) and Path(left).name.startswith("holter-") and _same_machine(record.meta):
         folders.append(Path(left))
     offset = _number(record.meta.get("started")) - _number(record.meta.get("mono"))
@@ -238,12 +238,12 @@ def _add_what_guests_left(record: Record, folder: Path, room: lines.Room) -> Non
     for place_ in folders:
         if not place_.is_dir() or place_.is_symlink():
             continue
-        for path in sorted(place_.glob("*.jsonl"))[:_MOST_GUESTS]:
+        for path in sorted(place_.glob("*.jsonl"))[:_MOST_AGENT_FILES]:
             found = _read(Record({}), path, room)
             fresh = [line for line in found if _key(line) not in told]
             told |= {_key(line) for line in fresh}
             record.events += fresh
-        for path in sorted(place_.glob("*.ring"))[:_MOST_GUESTS]:
+        for path in sorted(place_.glob("*.ring"))[:_MOST_AGENT_FILES]:
             try:
                 view = RingView(lines.read_bytes(path, ring_format.SIZE))
                 slots = [slot for slot in view.slots() if slot.time > seen.get(view.pid, 0.0)]
@@ -256,7 +256,7 @@ def _add_what_guests_left(record: Record, folder: Path, room: lines.Room) -> Non
 
 
 def _key(line: dict[str, Any]) -> tuple[Hashable, str, float]:
-    """What tells a guest's line from another."""
+    """What tells an agent's line from another."""
     pid = line.get("pid")
     return pid if isinstance(pid, int) else None, line["k"], line["m"]
 

@@ -1,4 +1,4 @@
-"""The layout of the ring: what a guest writes into shared memory and the recorder reads, also after a SIGKILL.
+"""The layout of the ring: what an agent writes into shared memory and the recorder reads, also after a SIGKILL.
 
 Runs inside the training process: Python 3.9, standard library only.
 

@@ -1,4 +1,4 @@
-"""The reading side of the ring: what a guest wrote, also while it writes and after it was killed."""
+"""The reading side of the ring: what an agent wrote, also while it writes and after it was killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guest's arrival: called from sitecustomize in every Python that the command starts.
+"""The agent's arrival: called from sitecustomize in every Python that the command starts.
 
 In a process that is no training it opens one empty file for stacks, watches for imports, and is silent.
 """
@@ -16,8 +16,8 @@ _PART = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 _EVER = float("inf")
 
 
-class Guest:
-    """All that one process's beacon consists of; frameworks are handed this and nothing else."""
+class Agent:
+    """All that one process's agent consists of; frameworks are handed this and nothing else."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -117,7 +117,7 @@ class Guest:
         self.guard(stack_thread.start)(self.folder)
 
     def born_of_fork(self):
-        """In a forked child: leave the parent's ring and files alone, and be a guest of this process's own."""
+        """In a forked child: leave the parent's ring and files alone, and be an agent of this process's own."""
         self.pid = os.getpid()
         self.say.__init__(os.path.join(self.folder, "%d.jsonl" % self.pid))  # type: ignore[misc]
         self.farewell.pid = self.pid  # a child that ends like a program of its own has its own last word
@@ -138,17 +138,17 @@ class Guest:
 
 def arrive(folder):
     """Set everything up; runs before the script's first line."""
-    guest = Guest(folder)
-    sys.modules["_holter"].guest = guest  # type: ignore[attr-defined]
+    agent = Agent(folder)
+    sys.modules["_holter"].agent = agent  # type: ignore[attr-defined]
     from . import frameworks, stack_dump
 
-    guest.guard(stack_dump.arm)(folder)
-    frameworks.wait_for_frameworks(guest)
-    guest.hook.install()
+    agent.guard(stack_dump.arm)(folder)
+    frameworks.wait_for_frameworks(agent)
+    agent.hook.install()
     sys.meta_path.append(ApiFinder())
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=guest.guard(guest.born_of_fork))
+        os.register_at_fork(after_in_child=agent.guard(agent.born_of_fork))
 
     import atexit
 
-    atexit.register(guest.guard(guest.farewell.at_exit))
+    atexit.register(agent.guard(agent.farewell.at_exit))

@@ -1,5 +1,5 @@
 """Finds the adapters: one file `adapter*.py` per framework, which names the modules that it waits for in `WAITS_FOR`
-and offers `install(guest, module)`.
+and offers `install(agent, module)`.
 
 An adapter imports nothing of its framework itself: it is woken when the script has done so.
 """
@@ -28,20 +28,20 @@ def _waits():
                             break
 
 
-def wait_for_frameworks(guest):
+def wait_for_frameworks(agent):
     """Arm the import hook for every adapter of the agent's."""
     for name, modules in _waits():
         for module_name in filter(None, modules):
-            guest.hook.when_imported(module_name, _waker(guest, name))
+            agent.hook.when_imported(module_name, _waker(agent, name))
 
 
-def _waker(guest, name):
+def _waker(agent, name):
     def wake(module):
         from importlib import import_module
 
         adapter = import_module("_holter.agent." + name)
         top = sys.modules.get(module.__name__.partition(".")[0], module)
         version = str(getattr(top, "__version__", "unknown"))
-        guest.adapter(module.__name__, version, lambda: adapter.install(guest, module))
+        agent.adapter(module.__name__, version, lambda: adapter.install(agent, module))
 
     return wake

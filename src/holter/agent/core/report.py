@@ -3,7 +3,7 @@
 import os
 import time
 
-# A guest that talks too much is cut off: the record stays bounded whatever the script does.
+# An agent that talks too much is cut off: the record stays bounded whatever the script does.
 _MAX_LINES = 5000
 _MAX_BYTES = 4 << 20
 

@@ -12,12 +12,12 @@ _SAY_EVERY = 60.0
 class Checkpoints:
     """The notes on one framework's checkpoints, which outlast the process."""
 
-    def __init__(self, guest, source):
-        self.guest, self.source = guest, source
+    def __init__(self, agent, source):
+        self.agent, self.source = agent, source
         folder = os.environ.get("HOLTER_STATE_DISK")
         self.path = os.path.join(folder, source + ".checkpoints") if folder else None
         self.again = int(os.environ.get("HOLTER_ATTEMPT") or 1) > 1
-        self.trainings = Trainings(guest, source)
+        self.trainings = Trainings(agent, source)
         self.training = None  # the present one
         self.told = None
 
@@ -37,14 +37,14 @@ class Checkpoints:
             if training is not None:
                 self.trainings.over(training)
         except Exception as error:
-            self.guest.guard.caught("done", error)
+            self.agent.guard.caught("done", error)
 
     def say_state(self, step, epoch):
         """Tell that there is a state to go on from: the first time, and now and then."""
         now = monotonic()
         if self.told is None or now >= self.told + _SAY_EVERY:
             self.told = now
-            self.guest.say("state", source=self.source, step=int(step), epoch=int(epoch))
+            self.agent.say("state", source=self.source, step=int(step), epoch=int(epoch))
 
     def last(self, whole=os.path.exists):
         """The newest of the present training's checkpoints that is still there and whole, or None."""
@@ -62,7 +62,7 @@ class Checkpoints:
 
     def say_resumed(self, step, passed, text, because):
         """Tell from where this process goes on, and how many steps it passes over by that."""
-        self.guest.say(
-            "intervention", act="resume", keeps="equivalent", step=self.guest.beat.steps + 1, because=because,
+        self.agent.say(
+            "intervention", act="resume", keeps="equivalent", step=self.agent.beat.steps + 1, because=because,
             source=self.source, from_step=int(step), passed=int(passed), text=text,
         )  # fmt: skip

@@ -19,20 +19,20 @@ _FELL = 0.75  # of what was left: when it has become so much less, no pause is k
 _WORTH_IT, _IN_VAIN = 4, 100  # times what it took, until the next
 
 
-def collect_of(guest):
+def collect_of(agent):
     """The one of this process, whichever framework comes first."""
-    found = getattr(guest, "collect", None)
+    found = getattr(agent, "collect", None)
     if found is None:
-        found = guest.collect = Collect(guest)
-        guest.say("armed", act="collect")
+        found = agent.collect = Collect(agent)
+        agent.say("armed", act="collect")
     return found
 
 
 class Collect:
     """Asked about once a second, between two steps."""
 
-    def __init__(self, guest):
-        self.guest = guest
+    def __init__(self, agent):
+        self.agent = agent
         self.next_at = 0.0
         self.left_then = 0  # after the last time
         self.pause = _PAUSE
@@ -68,8 +68,8 @@ class Collect:
     def _tell(self, given, left, graphs):
         words = "%s were left before the limit: objects that nothing refers to any more were let go, and %s given back"
         words += ", with %d graphs whose memory is used again" % graphs if graphs > 0 else ""
-        self.guest.say(
-            "intervention", act="collect", keeps="exact", step=self.guest.beat.steps + 1,
+        self.agent.say(
+            "intervention", act="collect", keeps="exact", step=self.agent.beat.steps + 1,
             text=words % (megabytes(left), megabytes(given)), because="",
         )  # fmt: skip
 

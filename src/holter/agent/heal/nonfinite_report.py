@@ -6,8 +6,8 @@ _TOLD = 5
 class Tell:
     """Says what was done, at which step, and what it keeps."""
 
-    def __init__(self, guest):
-        self.guest = guest
+    def __init__(self, agent):
+        self.agent = agent
         self.masks = 0
         self.known = set()
 
@@ -45,7 +45,7 @@ class Tell:
         self._say("bfloat16", "changed", step, text, "it has fewer digits")
 
     def declined(self, step, because):
-        self.guest.say("declined", act="hold-update", step=step, because=because)
+        self.agent.say("declined", act="hold-update", step=step, because=because)
 
     def _say(self, act, keeps, step, text, because):
-        self.guest.say("intervention", act=act, keeps=keeps, step=step, text=text, because=because)
+        self.agent.say("intervention", act=act, keeps=keeps, step=step, text=text, because=because)

@@ -6,7 +6,7 @@
 The outermost call names what is to be kept; calls within it only have a place of their own. Whenever a pass of the
 innermost loop has made its step, and some seconds have gone by, the state is copied: what was named, the random
 generators, and the place in each loop. In a process that was started again the state is put back, what was done is
-passed over, and the loop goes on, where it is known to be the same one (`_whose_state`). A loop that was done is run
+passed over, and the loop goes on, where it is known to be the same one (`state_owner`). A loop that was done is run
 again: what it draws from is not seen before it is under way, and it may be another one's turn. Keeps: exact, as far as
 the script keeps nothing else from step to step.
 """
@@ -32,20 +32,20 @@ from .state_store import Store
 _OF_THE_TIME = 0.02  # what copying may take
 
 
-def loops_of(guest):
+def loops_of(agent):
     """The loops of this process."""
-    loops = getattr(guest, "resumes", None)
+    loops = getattr(agent, "resumes", None)
     if loops is None:
-        loops = guest.resumes = Loops(guest)
+        loops = agent.resumes = Loops(agent)
     return loops
 
 
 class Loops:
     """All resumable loops of a process; those that are under way form a stack."""
 
-    def __init__(self, guest):
-        self.guest = guest
-        self.trainings = whose.Trainings(guest, "loop")
+    def __init__(self, agent):
+        self.agent = agent
+        self.trainings = whose.Trainings(agent, "loop")
         self.session = None  # of the present outermost loop
         self.kept = []  # the last two, also those that were left by a `break`
         self.levels = []
@@ -53,7 +53,7 @@ class Loops:
 
     def run(self, items, every, things):
         """The loop itself: a generator, so that the loop's body stands between its steps."""
-        guard, beat = self.guest.guard, self.guest.beat
+        guard, beat = self.agent.guard, self.agent.beat
         level, outermost = Level(items), not self.levels
         if outermost:
             self.session = guard(self._begin)(items, every, things)
@@ -92,24 +92,24 @@ class Loops:
                 self.session = None
 
     def _whole_batches(self, still):
-        if self.guest.parts is not None:
-            self.guest.parts.still = still
+        if self.agent.parts is not None:
+            self.agent.parts.still = still
 
     def _midway(self, source):
         """A loader that hands out its batches in parts: only a whole one counts."""
-        return self.guest.parts is not None and self.guest.parts.midway(source)
+        return self.agent.parts is not None and self.agent.parts.midway(source)
 
     def _begin(self, items, every, things):
         unknown = [word for word, thing in things.items() if not can_be_kept(thing)]
         because = ""
-        if not self.guest.heal:
+        if not self.agent.heal:
             return None  # it has become one of several ranks since, and that was said
         if unknown:
             because = "%s has no state_dict that could be copied" % ", ".join(unknown)
         elif self.trainings.path is None:
             because = "there is no folder to keep it in"
         if because:
-            self.guest.say("declined", act="resumable", step=self.guest.beat.steps + 1, because=because)
+            self.agent.say("declined", act="resumable", step=self.agent.beat.steps + 1, because=because)
             return None
         at = whose.place(sys._getframe(1))
         length = len(items) if hasattr(items, "__len__") else None
@@ -125,9 +125,9 @@ class Loops:
         return session
 
     def _stepped(self, before):
-        beat = self.guest.beat
+        beat = self.agent.beat
         if beat.steps == before:  # no framework has counted it
-            self.guest.greet("trainer")
+            self.agent.greet("trainer")
             beat.open()
             beat.step(nan, nan, nan, 0, 0)
 
@@ -146,9 +146,9 @@ class Session:
     """One outermost loop with all that is in it: its state, and what is still to be gone through after a restart."""
 
     def __init__(self, loops, training, every, things):
-        self.loops, self.guest, self.every, self.things = loops, loops.guest, every, things
+        self.loops, self.agent, self.every, self.things = loops, loops.agent, every, things
         self.training = training
-        self.store = Store(self.guest, "loop-" + training.number)
+        self.store = Store(self.agent, "loop-" + training.number)
         self.next_copy = 0.0
         self.saved = self.tensors = None  # until the loops are where they were
 
@@ -158,7 +158,7 @@ class Session:
         if found is None:
             return
         saved, tensors, where = found
-        beat = self.guest.beat
+        beat = self.agent.beat
         made = Snapshot(self.things)
         made.wait()
         try:
@@ -166,15 +166,15 @@ class Session:
         except Exception as error:
             put_back(self.things, made.things, made.tensors)
             because = "the state of the attempt before does not fit: %s" % str(error)[:200]
-            self.guest.say("declined", act="resume", step=beat.steps + 1, because=because)
+            self.agent.say("declined", act="resume", step=beat.steps + 1, because=because)
             return
         self.saved, self.tensors = saved, tensors
         passed = saved["steps"] - self.loops.steps_before - beat.steps
         self.loops.steps_before += passed
-        self.guest.greet("trainer")
+        self.agent.greet("trainer")
         text = "goes on after step %d, from the state %s" % (saved["steps"], where)
         because = "data workers that outlive an epoch draw anew" if saved["lasting"] else ""
-        self.guest.say(
+        self.agent.say(
             "intervention", act="resume", keeps="equivalent" if because else "exact", step=beat.steps + 1,
             because=because, source="resumable", from_step=saved["steps"], passed=passed, text=text,
         )  # fmt: skip
@@ -219,7 +219,7 @@ class Session:
 
     def copy(self, levels):
         """Copy the state as it is now, and have it written."""
-        beat = self.guest.beat
+        beat = self.agent.beat
         previous = beat.enter(f.CHECKPOINT)
         try:
             taken = Snapshot(self.things)

@@ -96,13 +96,13 @@ class NoWall:
         yield
 
 
-def wall_of(guest):
+def wall_of(agent):
     """The one of this process."""
-    found = getattr(guest, "wall", None)
+    found = getattr(agent, "wall", None)
     if found is None:
         try:
-            found = Wall(guest.folder) if os.path.exists("/proc/self/statm") else NoWall()
+            found = Wall(agent.folder) if os.path.exists("/proc/self/statm") else NoWall()
         except (AttributeError, ImportError, OSError, ValueError):
             found = NoWall()
-        guest.wall = found
+        agent.wall = found
     return found

@@ -132,8 +132,8 @@ class Training:
 class Trainings:
     """What this run has begun to train, over all of its attempts, in a file that outlasts the process."""
 
-    def __init__(self, guest, source):
-        self.guest, self.source = guest, source
+    def __init__(self, agent, source):
+        self.agent, self.source = agent, source
         self.attempt = int(os.environ.get("HOLTER_ATTEMPT") or 1)
         self.folder = os.environ.get("HOLTER_STATE_DISK", "")
         self.path = os.path.join(self.folder, source + ".trainings") if self.folder else None
@@ -209,4 +209,4 @@ class Trainings:
         if len(before) > 1:
             because = "%d trainings were begun at %s before; which of them this is" % (len(before), where)
         because += " can't be proven, so it begins as the script has it"
-        self.guest.say("declined", act="resume", step=self.guest.beat.steps + 1, because=because)
+        self.agent.say("declined", act="resume", step=self.agent.beat.steps + 1, because=because)

@@ -21,8 +21,8 @@ _END = ".state"
 class Store:
     """The states of one loop, by rising numbers."""
 
-    def __init__(self, guest, name):
-        self.guest, self.name = guest, name
+    def __init__(self, agent, name):
+        self.agent, self.name = agent, name
         self.fast = os.environ.get("HOLTER_STATE")
         self.disk = os.environ.get("HOLTER_STATE_DISK")
         self.number = 0
@@ -49,7 +49,7 @@ class Store:
             try:
                 return (*state_file.read(path), "in shared memory" if fast else "on disk")
             except Exception as error:  # one that a crash of the machine has torn: the one before it is whole
-                self.guest.guard.caught("state", error)
+                self.agent.guard.caught("state", error)
         return None
 
     def forget(self):
@@ -82,7 +82,7 @@ class Store:
                 snapshot.wait()
                 self._keep(frame, snapshot.tensors)
             except Exception as error:
-                self.guest.guard.caught("state", error)
+                self.agent.guard.caught("state", error)
             taken = frame = snapshot = None
 
     def _keep(self, frame, tensors):
@@ -95,7 +95,7 @@ class Store:
             kept = self._write(self.disk, frame, tensors, kept) or kept
         if kept and (not self.told or now >= self.told + _DISK_EVERY):
             self.told = now
-            self.guest.say("state", source="resumable", step=frame["steps"], epoch=frame["epoch"], bytes=self.size)
+            self.agent.say("state", source="resumable", step=frame["steps"], epoch=frame["epoch"], bytes=self.size)
 
     def _fits(self):
         """Shared memory counts as the run's own: only as much of it is taken as will not be missed."""
@@ -117,7 +117,7 @@ class Store:
         try:
             state_file.write(os.path.join(folder, "%s.%d%s" % (self.name, self.number, _END)), frame, tensors, lasting)
         except OSError as error:
-            self.guest.guard.caught("state", error)
+            self.agent.guard.caught("state", error)
             return False
         mine = sorted(found for found in self._paths() if os.path.dirname(found[1]) == folder)
         for _number, path in mine[:-_KEPT]:

@@ -9,16 +9,16 @@ _here = os.path.dirname(os.path.abspath(__file__))
 def _holter_arrive():
     if sys.version_info < (3, 9) or sys.implementation.name not in ("cpython", "pypy"):
         return
-    guest_dir = os.environ.get("HOLTER_GUESTS")
-    if not guest_dir or not os.path.isdir(guest_dir):
+    agent_dir = os.environ.get("HOLTER_AGENT_DIR")
+    if not agent_dir or not os.path.isdir(agent_dir):
         return
-    # The guest travels by path: a package of its own name, so that it never meets a `holter` installed here.
+    # The agent travels by path: a package of its own name, so that it never meets a `holter` installed here.
     package = type(sys)("_holter")
     package.__path__ = [os.path.dirname(os.path.dirname(_here))]
     sys.modules["_holter"] = package
     from _holter.agent.core import arrival
 
-    arrival.arrive(guest_dir)
+    arrival.arrive(agent_dir)
 
 
 try:

@@ -11,7 +11,7 @@ _PLACES = 200
 _FREELY = 10  # traces of one function that are told as they come
 _PAUSE = 1.0
 _EVER = 1e18
-_LINES = 1500  # of all that a guest may say
+_LINES = 1500  # of all that an agent may say
 _EXAMPLES = 4
 _CHANGES = 8
 
@@ -36,10 +36,10 @@ class _Entry:
 class Retraces:
     """The ledger; it keeps numbers and short texts, nothing of the user's."""
 
-    def __init__(self, guest):
-        self.say = guest.say
-        self.beat = guest.beat
-        guest.farewell.last_acts.insert(0, guest.guard(lambda: self.tell(_EVER)))
+    def __init__(self, agent):
+        self.say = agent.say
+        self.beat = agent.beat
+        agent.farewell.last_acts.insert(0, agent.guard(lambda: self.tell(_EVER)))
         self.places = {}
         self.lines = 0
 

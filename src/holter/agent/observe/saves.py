@@ -18,8 +18,8 @@ _ROOMY = 4  # checkpoints that still fit: nothing needs to be looked at
 class Saves:
     """The checkpoints of this process."""
 
-    def __init__(self, guest):
-        self.guest = guest
+    def __init__(self, agent):
+        self.agent = agent
         self.depth = 0
         self.count = self.at_step = self.every = 0
         self.waiting = None  # folder, bytes, when
@@ -28,7 +28,7 @@ class Saves:
     def around(self, holder, name, path_of, failed=None):
         """Stand around a function that writes a checkpoint; `path_of` finds the path among its arguments.
 
-        `failed` is told of the guest and the path, or what stands for it, when the function raises.
+        `failed` is told of the agent and the path, or what stands for it, when the function raises.
         """
         inner = getattr(holder, name)
 
@@ -43,12 +43,12 @@ class Saves:
             except BaseException as error:
                 drop_own_frame(error)
                 if failed is not None and isinstance(error, Exception):
-                    self.guest.guard(lambda: failed(self.guest, path_of(*args, **kwargs)))()
+                    self.agent.guard(lambda: failed(self.agent, path_of(*args, **kwargs)))()
                 raise
             finally:
                 self.depth -= 1
             if path is not None:
-                self.guest.guard(self._wrote)(path, before)
+                self.agent.guard(self._wrote)(path, before)
             return result
 
         setattr(holder, name, save)
@@ -65,7 +65,7 @@ class Saves:
         return None, 0
 
     def _wrote(self, path, before):
-        beat = self.guest.beat
+        beat = self.agent.beat
         took = _size(path) - before  # one that is written over makes its own room
         if took < _LEAST:
             return
@@ -84,7 +84,7 @@ class Saves:
         free, total = _free(folder)
         if free < took and not self.told:
             self.told = True
-            self.guest.say(
+            self.agent.say(
                 "no-room", path=folder, bytes=took, free=free, total=total, saves=self.count, every=self.every,
                 step=self.at_step,
             )  # fmt: skip
@@ -102,9 +102,9 @@ def _free(folder):
     return room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
 
 
-def saves_of(guest):
+def saves_of(agent):
     """The one of this process, whichever framework comes first."""
-    found = getattr(guest, "saves", None)
+    found = getattr(agent, "saves", None)
     if found is None:
-        found = guest.saves = Saves(guest)
+        found = agent.saves = Saves(agent)
     return found

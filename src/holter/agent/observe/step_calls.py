@@ -24,19 +24,19 @@ _OPS = frozenset(("TFE_Py_FastPathExecute", "TFE_Py_Execute"))  # each runs one 
 _FRAMEWORKS = ("torch", "tensorflow", "keras")
 
 
-def anatomy_of(guest):
+def anatomy_of(agent):
     """The one of this process, made by whichever adapter comes first."""
-    look = getattr(guest, "anatomy", None)
+    look = getattr(agent, "anatomy", None)
     if look is None:
-        look = guest.anatomy = Anatomy(guest)
+        look = agent.anatomy = Anatomy(agent)
     return look
 
 
 class Anatomy:
     """Looks at a step once in a while; `on` is true only within such a step, `due` when the next may be looked at."""
 
-    def __init__(self, guest):
-        self.guest = guest
+    def __init__(self, agent):
+        self.agent = agent
         self.on = self.due = False
         self.looks = 0
         self.next = 0.0
@@ -44,7 +44,7 @@ class Anatomy:
         self.counted = Calls(_OPS, _FRAMEWORKS)
         self._clear()
         os.register_at_fork(after_in_child=self.end)
-        guest.farewell.last_acts.insert(0, guest.guard(self.end))
+        agent.farewell.last_acts.insert(0, agent.guard(self.end))
 
     def end(self):
         """Leave a look that is under way: where no step follows, and in a forked child, where it is the parent's."""
@@ -76,7 +76,7 @@ class Anatomy:
         now = self.began = monotonic()
         self.next = now + _PAUSES[min(self.looks, len(_PAUSES) - 1)]
         self._clear()
-        self.first_step = self.guest.beat.steps
+        self.first_step = self.agent.beat.steps
         if self.counted.begin():
             self.looks += 1
             self.on = True
@@ -87,15 +87,15 @@ class Anatomy:
         counted = self.counted
         counted.end()
         self.on = False
-        steps = self.guest.beat.steps - self.first_step
+        steps = self.agent.beat.steps - self.first_step
         if steps <= 0:
             return
         calls, ran = counted.lines, counted.ran
         keys = sorted(set(calls) | set(ran), key=lambda key: -max(calls.get(key, 0), ran.get(key, 0)))
         kinds = sorted(self.kinds.items(), key=lambda item: -item[1])[:_LINES]
-        self.guest.say(
+        self.agent.say(
             "anatomy",
-            step=self.guest.beat.steps,
+            step=self.agent.beat.steps,
             steps=steps,
             calls=counted.calls,
             ops=counted.ops,

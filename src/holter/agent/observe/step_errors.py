@@ -9,8 +9,8 @@ _MOST = 20
 class StepErrors:
     """To be called in a wrapper's `except` block, before a bare `raise`."""
 
-    def __init__(self, guest, beat):
-        self.guest = guest
+    def __init__(self, agent, beat):
+        self.agent = agent
         self.beat = beat
         self.count = 0
         self.told = None
@@ -24,6 +24,6 @@ class StepErrors:
         self.count += 1
         if self.count <= _MOST:
             try:
-                self.guest.say("step-error", step=self.beat.steps + 1, **describe(error, above=3))
+                self.agent.say("step-error", step=self.beat.steps + 1, **describe(error, above=3))
             except Exception as own:
-                self.guest.guard.caught("step-error", own)
+                self.agent.guard.caught("step-error", own)

@@ -31,8 +31,8 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 class Holdings:
     """Compares one census with the first, and says what has grown since."""
 
-    def __init__(self, guest):
-        self.guest = guest
+    def __init__(self, agent):
+        self.agent = agent
         self.kinds = []  # those who know the frameworks' own things
         self.on_device = None  # gives the bytes that a framework has allocated on its devices
         self.reset()
@@ -61,7 +61,7 @@ class Holdings:
         except Exception as error:
             if of_a_handler(error):
                 raise
-            self.guest.guard.caught("holdings", error)
+            self.agent.guard.caught("holdings", error)
 
     def _look(self, now, step, dataset):
         held = [own_memory(), self.on_device() if self.on_device is not None else 0]
@@ -87,7 +87,7 @@ class Holdings:
 
     def _own(self, now):
         """A forked worker's private memory, as often as its cost allows."""
-        if self.guest.role != "worker" or now < self.private_due:
+        if self.agent.role != "worker" or now < self.private_due:
             return
         begun = clock()
         private = private_memory()
@@ -134,7 +134,7 @@ class Holdings:
         fields = {
             "step": step, "step_before": before[1], "rss": held[0], "rss_before": before[2], "census": self.looks,
             "list": rows, "looked_at": walk.visited, "all": walk.whole, "took": round(self.cost, 5),
-            "role": self.guest.role,
+            "role": self.agent.role,
         }  # fmt: skip
         if held[1] or before[3]:
             fields.update(allocated=held[1], allocated_before=before[3])
@@ -143,7 +143,7 @@ class Holdings:
             self.private[1] = self.private[2]
         if self.first is None:
             self.first = (now, step, *held)
-        self.guest.say("held", **fields)
+        self.agent.say("held", **fields)
 
     def _roots(self, walk, dataset):
         if dataset is not None:

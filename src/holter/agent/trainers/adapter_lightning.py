@@ -14,11 +14,11 @@ WAITS_FOR = ("lightning.pytorch", "pytorch_lightning")
 _LIBRARY = ("lightning", "pytorch_lightning", "lightning_fabric", "torch")
 
 
-def install(guest, lightning):
+def install(agent, lightning):
     """Patch this Lightning; returns the reason when it is too old to be known."""
     if int(lightning.__version__.split(".")[0]) < 2:
         return "Lightning %s is older than 2" % lightning.__version__
-    plan = TrainerPlan(guest, "lightning")
+    plan = TrainerPlan(agent, "lightning")
 
     def begins(loop):
         trainer = loop.trainer
@@ -33,24 +33,24 @@ def install(guest, lightning):
 
     def patch_fit():
         fit_loop = _class(lightning, "fit_loop", "_FitLoop")
-        wrap.after(fit_loop, "on_run_start", begins, guest.guard)
-        wrap.after(fit_loop, "on_advance_start", epoch, guest.guard)
-        wrap.after(fit_loop, "on_run_end", ended, guest.guard)
+        wrap.after(fit_loop, "on_run_start", begins, agent.guard)
+        wrap.after(fit_loop, "on_advance_start", epoch, agent.guard)
+        wrap.after(fit_loop, "on_run_end", ended, agent.guard)
 
     def patch_phases():
-        wrap.timed(_class(lightning, "evaluation_loop", "_EvaluationLoop"), "run", guest.beat, f.VALIDATION)
-        wrap.timed(_class(lightning, "prediction_loop", "_PredictionLoop"), "run", guest.beat, f.VALIDATION)
-        saves_of(guest).around(lightning.Trainer, "save_checkpoint", _where_saved)
-        wrap.timed(lightning.Trainer, "save_checkpoint", guest.beat, f.CHECKPOINT)
+        wrap.timed(_class(lightning, "evaluation_loop", "_EvaluationLoop"), "run", agent.beat, f.VALIDATION)
+        wrap.timed(_class(lightning, "prediction_loop", "_PredictionLoop"), "run", agent.beat, f.VALIDATION)
+        saves_of(agent).around(lightning.Trainer, "save_checkpoint", _where_saved)
+        wrap.timed(lightning.Trainer, "save_checkpoint", agent.beat, f.CHECKPOINT)
 
     def arm_resume():
         from . import resume_lightning
 
-        resume_lightning.arm(guest, lightning)
+        resume_lightning.arm(agent, lightning)
 
-    if guest.heal:
-        guest.guard(arm_resume)()
-    if not wrap.each_guarded(guest.guard, patch_fit, patch_phases):
+    if agent.heal:
+        agent.guard(arm_resume)()
+    if not wrap.each_guarded(agent.guard, patch_fit, patch_phases):
         return "its loops are not the ones that are known"
     return None
 

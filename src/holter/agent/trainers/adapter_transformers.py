@@ -17,9 +17,9 @@ WAITS_FOR = ("transformers.trainer",)
 _LIBRARY = ("transformers", "torch")
 
 
-def install(guest, trainer_module):
+def install(agent, trainer_module):
     """Patch this Trainer, part by part."""
-    plan = TrainerPlan(guest, "transformers")
+    plan = TrainerPlan(agent, "transformers")
     trainer_class = trainer_module.Trainer
 
     def begins(_handler, _args, state, _control):
@@ -37,23 +37,23 @@ def install(guest, trainer_module):
     def patch_handler():
         handler_class = trainer_module.CallbackHandler
         for name, act in (("on_train_begin", begins), ("on_epoch_begin", epoch), ("on_train_end", ended)):
-            _after_event(handler_class, name, act, guest.guard)
+            _after_event(handler_class, name, act, agent.guard)
 
     def patch_phases():
-        wrap.timed(trainer_class, "evaluation_loop", guest.beat, f.VALIDATION)
+        wrap.timed(trainer_class, "evaluation_loop", agent.beat, f.VALIDATION)
         for name in ("_save_checkpoint", "save_model"):
             if hasattr(trainer_class, name):
-                saves_of(guest).around(trainer_class, name, _where_saved)
-                wrap.timed(trainer_class, name, guest.beat, f.CHECKPOINT)
+                saves_of(agent).around(trainer_class, name, _where_saved)
+                wrap.timed(trainer_class, name, agent.beat, f.CHECKPOINT)
 
     def arm_resume():
         from . import resume_transformers
 
-        resume_transformers.arm(guest, trainer_class)
+        resume_transformers.arm(agent, trainer_class)
 
-    if guest.heal:
-        guest.guard(arm_resume)()
-    if not wrap.each_guarded(guest.guard, patch_handler, patch_phases):
+    if agent.heal:
+        agent.guard(arm_resume)()
+    if not wrap.each_guarded(agent.guard, patch_handler, patch_phases):
         return "its Trainer is not the one that is known"
     return None
 

@@ -16,9 +16,9 @@ from ..heal.checkpoints import Checkpoints
 _BECAUSE = "random generators begin anew"
 
 
-def arm(guest, lightning):
+def arm(agent, lightning):
     """Stand around `fit` and `save_checkpoint`."""
-    notes = Checkpoints(guest, "lightning")
+    notes = Checkpoints(agent, "lightning")
     trainer_class = lightning.Trainer
     inner_fit, inner_save = trainer_class.fit, trainer_class.save_checkpoint
     signature = inspect.signature(inner_fit)
@@ -28,7 +28,7 @@ def arm(guest, lightning):
         mine = None
         try:
             notes.training = found = None
-            if guest.heal and trainer.world_size == 1:
+            if agent.heal and trainer.world_size == 1:
                 given = signature.bind(trainer, *args, **kwargs).arguments
                 at = whose.place(sys._getframe(1))
                 mine = notes.training = notes.trainings.begin(_key(trainer, given, at), None, at)
@@ -39,7 +39,7 @@ def arm(guest, lightning):
                     kwargs.setdefault("weights_only", False)  # this run's own file
                 notes.say_goes_on(found, _BECAUSE)
         except Exception as error:
-            guest.guard.caught("fit", error)
+            agent.guard.caught("fit", error)
         result = inner_fit(trainer, *args, **kwargs)
         notes.done(mine)
         return result
@@ -52,7 +52,7 @@ def arm(guest, lightning):
             if notes.training is not None and not weights_only:
                 notes.note(filepath, trainer.global_step, trainer.current_epoch + 1)
         except Exception as error:
-            guest.guard.caught("save_checkpoint", error)
+            agent.guard.caught("save_checkpoint", error)
         return result
 
     trainer_class.fit, trainer_class.save_checkpoint = fit, save_checkpoint

@@ -15,9 +15,9 @@ from ..heal.checkpoints import Checkpoints
 _BECAUSE = "what the checkpoint does not hold begins anew"
 
 
-def arm(guest, trainer_class):
+def arm(agent, trainer_class):
     """Stand around `train` and `_save_checkpoint`."""
-    notes = Checkpoints(guest, "transformers")
+    notes = Checkpoints(agent, "transformers")
     inner_train, inner_save = trainer_class.train, trainer_class._save_checkpoint
     signature = inspect.signature(inner_train)
 
@@ -26,7 +26,7 @@ def arm(guest, trainer_class):
         mine = None
         try:
             notes.training = found = None
-            if guest.heal and trainer.args.world_size == 1:
+            if agent.heal and trainer.args.world_size == 1:
                 bound = signature.bind(trainer, *args, **kwargs)
                 at = whose.place(sys._getframe(1))
                 mine = notes.training = notes.trainings.begin(_key(trainer, at), None, at)
@@ -36,7 +36,7 @@ def arm(guest, trainer_class):
                 args, kwargs = bound.args[1:], bound.kwargs
                 notes.say_goes_on(found, _BECAUSE)
         except Exception as error:
-            guest.guard.caught("train", error)
+            agent.guard.caught("train", error)
         result = inner_train(trainer, *args, **kwargs)
         notes.done(mine)
         return result
@@ -50,7 +50,7 @@ def arm(guest, trainer_class):
                 path = os.path.join(trainer.args.output_dir, "checkpoint-%d" % state.global_step)
                 notes.note(path, state.global_step, int(state.epoch or 0) + 1)
         except Exception as error:
-            guest.guard.caught("_save_checkpoint", error)
+            agent.guard.caught("_save_checkpoint", error)
         return result
 
     trainer_class.train, trainer_class._save_checkpoint = train, _save_checkpoint

@@ -6,17 +6,17 @@ from ...record import ring_format as f
 class TrainerPlan:
     """Tells for one Trainer; steps and phases within them come from the PyTorch adapter."""
 
-    def __init__(self, guest, source):
-        self.guest = guest
-        self.beat = guest.beat
+    def __init__(self, agent, source):
+        self.agent = agent
+        self.beat = agent.beat
         self.source = source
         self.first_step = 0
         self.planned = self.epochs = 0
 
     def begins(self, steps, epochs, per_epoch, done_before=0):
         """The training begins; `steps` counts from its start, of which a checkpoint may hold `done_before`."""
-        beat, plan = self.beat, getattr(self.guest, "plan", None)
-        self.guest.greet("trainer")
+        beat, plan = self.beat, getattr(self.agent, "plan", None)
+        self.agent.greet("trainer")
         beat.open()
         self.first_step = beat.steps
         self.planned = max(_whole(steps) - done_before, 0)
@@ -26,20 +26,20 @@ class TrainerPlan:
             plan.known = True  # for good: a Trainer also draws from loaders before and after it trains
             plan.told = (self.epochs, _whole(per_epoch), total)
         beat.plan(steps=total, per_epoch=_whole(per_epoch), epochs=self.epochs)
-        self.guest.say("plan", steps=total, epochs=self.epochs, steps_per_epoch=_whole(per_epoch), source=self.source)
+        self.agent.say("plan", steps=total, epochs=self.epochs, steps_per_epoch=_whole(per_epoch), source=self.source)
 
     def epoch(self, epoch):
         """Epoch number `epoch` begins, counted from 1."""
         self.beat.new_epoch(epoch)
-        self.guest.say("epoch", epoch=epoch, step=self.beat.steps)
+        self.agent.say("epoch", epoch=epoch, step=self.beat.steps)
 
     def ended(self, epochs_done, stopped_by=None, **more):
         """The training has returned; `stopped_by` names who ended it on purpose."""
         if self.beat.phase == f.VALIDATION:
             self.beat.enter(f.OTHER)
         if stopped_by:
-            self.guest.say("early-stop", by=stopped_by, epoch=self.beat.epoch, **more)
-        self.guest.say(
+            self.agent.say("early-stop", by=stopped_by, epoch=self.beat.epoch, **more)
+        self.agent.say(
             "fit-end",
             epochs=epochs_done,
             epochs_planned=self.epochs,

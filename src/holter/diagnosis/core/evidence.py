@@ -68,7 +68,7 @@ def last_processes(record: RecordLike, before: float | None = None) -> list[dict
 
 @once
 def roles(record: RecordLike) -> dict[int, str]:
-    """Give the part that each process of the tree plays, where a beacon said it."""
+    """Give the part that each process of the tree plays, where an agent said it."""
     found = {}
     for kind in ("process-gone", "guest"):
         for event in record.events_of(kind):

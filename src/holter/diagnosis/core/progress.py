@@ -28,7 +28,7 @@ class Progress:
 
 @once
 def progress_of(record: RecordLike) -> Progress:
-    """Read the progress from step windows, the beacons' last state, and the plan they announced."""
+    """Read the progress from step windows, the agents' last state, and the plan they announced."""
     steps: dict[int, int] = {}
     for line in record.lines("steps"):
         pid, last = whole(line, "pid"), whole(line, "last")

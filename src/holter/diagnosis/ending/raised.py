@@ -1,4 +1,4 @@
-"""The exception that ended the run, from the beacon's event or else from the output."""
+"""The exception that ended the run, from the agent's event or else from the output."""
 
 from __future__ import annotations
 

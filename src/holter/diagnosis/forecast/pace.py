@@ -12,7 +12,7 @@ _RECENT = 20.0  # seconds over which the pace is taken
 
 
 class Course:
-    """Told of each sample and of what the beacons said since the last one."""
+    """Told of each sample and of what the agents said since the last one."""
 
     def __init__(self) -> None:
         self.pid: int | None = None

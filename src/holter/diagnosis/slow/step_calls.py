@@ -1,4 +1,4 @@
-"""What a step is made of, and what it costs: the looks that the guest took at single steps, beside the step windows."""
+"""What a step is made of, and what it costs: the looks that the agent took at single steps, beside the step windows."""
 
 from __future__ import annotations
 

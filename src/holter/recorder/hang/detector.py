@@ -73,7 +73,7 @@ class Watch:
         self._patients: dict[int, _Patient] = {}
         self._activity: list[Activity] = []
 
-    def observe(self, now: float, guests: list[dict[str, Any]], activity: Activity | None) -> list[tuple[str, Any]]:
+    def observe(self, now: float, agents: list[dict[str, Any]], activity: Activity | None) -> list[tuple[str, Any]]:
         """One look: `("suspect", Suspicion)` for a silence that wants stacks, `("over", (pid, lasted))` for its end.
 
         `("look", Suspicion)` wants them too, but is none of a hang unless they show a lock.
@@ -81,18 +81,18 @@ class Watch:
         if activity is not None:
             self._activity = [*[a for a in self._activity if now - a.m <= 3600.0], activity][-4000:]
         found: list[tuple[str, Any]] = []
-        present = {guest["pid"] for guest in guests}
+        present = {agent["pid"] for agent in agents}
         for pid in [pid for pid in self._patients if pid not in present]:
             del self._patients[pid]
-        for guest in guests:
-            patient = self._patients.setdefault(guest["pid"], _Patient(since=now))
-            sign = (guest["step"], guest["since"], guest["activity"])
+        for agent in agents:
+            patient = self._patients.setdefault(agent["pid"], _Patient(since=now))
+            sign = (agent["step"], agent["since"], agent["activity"])
             if sign != patient.sign:
-                found += self._sign_of_life(patient, guest, sign, now)
+                found += self._sign_of_life(patient, agent, sign, now)
                 continue
             patient.seen = now
             # Of a program that has not begun to train, only a lock can be told from what it may well be at.
-            suspicion = self._early(patient, guest, now) if guest.get("bare") else self._silent(patient, guest, now)
+            suspicion = self._early(patient, agent, now) if agent.get("bare") else self._silent(patient, agent, now)
             if suspicion is not None:
                 found.append(("look" if suspicion.early else "suspect", suspicion))
         return found
@@ -116,12 +116,12 @@ class Watch:
         self._activity.clear()
 
     def _sign_of_life(
-        self, patient: _Patient, guest: dict[str, Any], sign: tuple[float, ...], now: float
+        self, patient: _Patient, agent: dict[str, Any], sign: tuple[float, ...], now: float
     ) -> list[tuple[str, Any]]:
         found: list[tuple[str, Any]] = []
         if patient.sign:
-            silence = max(0.0, max(guest["since"], guest["activity"]) - patient.since)
-            steps = guest["step"] - patient.sign[0]
+            silence = max(0.0, max(agent["since"], agent["activity"]) - patient.since)
+            steps = agent["step"] - patient.sign[0]
             if steps > 1 and not patient.told:
                 # Several steps since the last look: the time between two looks is none of their silences.
                 silence = max(silence / steps, patient.seen - patient.since)
@@ -129,24 +129,24 @@ class Watch:
             name = "start" if patient.sign[0] == 0 else _family(patient.phase)
             # The silence that was told as a hang teaches nothing, or the next one would be given hours.
             if patient.told:
-                found.append(("over", (guest["pid"], silence)))
+                found.append(("over", (agent["pid"], silence)))
             else:
                 patient.longest[name] = max(patient.longest.get(name, 0.0), silence)
         patient.sign = sign
-        patient.since = max(guest["since"], guest["activity"]) if guest["since"] else now
-        patient.phase = guest["phase"]
+        patient.since = max(agent["since"], agent["activity"]) if agent["since"] else now
+        patient.phase = agent["phase"]
         patient.told = False
         patient.seen = patient.since
         patient.not_before = patient.patience = 0.0
         return found
 
-    def _silent(self, patient: _Patient, guest: dict[str, Any], now: float) -> Suspicion | None:
+    def _silent(self, patient: _Patient, agent: dict[str, Any], now: float) -> Suspicion | None:
         silence = now - patient.since
         if patient.told or silence < SHORTEST or now < patient.not_before:
             return None
-        limit, learned = self._limit(patient, guest)
+        limit, learned = self._limit(patient, agent)
         if silence < limit:
-            return self._early(patient, guest, now)
+            return self._early(patient, agent, now)
         did = self._did(patient.since, now)
         cpu, moving = did or (0.0, 0.0)
         if did is None or cpu >= BUSY_CORES or moving >= MOVING_BYTES:
@@ -154,12 +154,12 @@ class Watch:
             if silence < limit:
                 return None
             learned += "; longer, since it is busy" if did else "; longer, since it may be busy"
-        return Suspicion(guest["pid"], patient.since, guest["phase"], guest["step"], limit, learned, cpu)
+        return Suspicion(agent["pid"], patient.since, agent["phase"], agent["step"], limit, learned, cpu)
 
-    def _early(self, patient: _Patient, guest: dict[str, Any], now: float) -> Suspicion | None:
+    def _early(self, patient: _Patient, agent: dict[str, Any], now: float) -> Suspicion | None:
         """A phase that may take long, in which nothing moves at all: worth a look, in case it stands at a lock."""
-        name = "start" if guest["step"] == 0 else _family(guest["phase"])
-        done = guest["planned"] and guest["step"] >= guest["planned"]
+        name = "start" if agent["step"] == 0 else _family(agent["phase"])
+        done = agent["planned"] and agent["step"] >= agent["planned"]
         limit = max(IN_A_LONG_PHASE, patient.longest.get(name, 0.0) * TIMES)
         if name not in LONG_PHASES or done or patient.patience or patient.told or now - patient.since < limit:
             return None
@@ -167,10 +167,10 @@ class Watch:
         if did is None or did[0] >= NO_CORES or did[1] >= MOVING_BYTES:
             return None
         learned = "nothing in the run moves at all"
-        return Suspicion(guest["pid"], patient.since, guest["phase"], guest["step"], limit, learned, did[0], early=True)
+        return Suspicion(agent["pid"], patient.since, agent["phase"], agent["step"], limit, learned, did[0], early=True)
 
-    def _limit(self, patient: _Patient, guest: dict[str, Any]) -> tuple[float, str]:
-        name = "start" if guest["step"] == 0 else _family(guest["phase"])
+    def _limit(self, patient: _Patient, agent: dict[str, Any]) -> tuple[float, str]:
+        name = "start" if agent["step"] == 0 else _family(agent["phase"])
         longest = patient.longest.get(name, 0.0)
         limit = max(SHORTEST, longest * TIMES)
         learned = f"{TIMES:.0f} times the longest silence before it, {longest:.1f} s"
@@ -178,7 +178,7 @@ class Watch:
             learned = f"no silence before it was longer than {max(longest, 0.1):.1f} s"
         if name in LONG_PHASES and limit < LONG_PHASES[name]:
             limit, learned = LONG_PHASES[name], f"what a {name} may take before it is known"
-        if guest["planned"] and guest["step"] >= guest["planned"] and limit < AFTER_THE_LAST_STEP:
+        if agent["planned"] and agent["step"] >= agent["planned"] and limit < AFTER_THE_LAST_STEP:
             limit, learned = AFTER_THE_LAST_STEP, "all planned steps are done"
         if patient.patience > limit:
             limit, learned = patient.patience, "its own functions say that it takes long"

@@ -10,7 +10,7 @@ from typing import Any
 
 from holter.recorder.hang.detector import BUSY_SHORTEST, LONG_PHASES, PAUSE, Activity, Suspicion, Watch, long_by_name
 from holter.recorder.hang.waiting import circle, waiting
-from holter.recorder.loop.agents import Guests
+from holter.recorder.loop.agents import Agents
 from holter.recorder.stacks import take
 from holter.units import duration
 
@@ -69,9 +69,9 @@ class _Suspect:
 class Stalls:
     """Asks the watch at every tick, takes take when it suspects, and tells what both looks confirm."""
 
-    def __init__(self, guests: Guests, guest_dir: Path | None, event: Event, say: Callable[[str], None]) -> None:
-        self.guests = guests
-        self.guest_dir = guest_dir
+    def __init__(self, agents: Agents, agent_dir: Path | None, event: Event, say: Callable[[str], None]) -> None:
+        self.agents = agents
+        self.agent_dir = agent_dir
         self.event = event
         self.say = say
         self.watch = Watch()
@@ -97,7 +97,7 @@ class Stalls:
         if processes:
             moved = processes.get("read_bytes", 0) + processes.get("write_bytes", 0)
             activity = Activity(now, float(processes.get("cpu_s", 0.0)), float(moved))
-            if any(e.get("state") == "T" and e["pid"] in self.guests.rings for e in processes.get("list", [])):
+            if any(e.get("state") == "T" and e["pid"] in self.agents.rings for e in processes.get("list", [])):
                 self.suspended(now)
                 return
             if processes.get("list"):
@@ -114,7 +114,7 @@ class Stalls:
 
     def _before_training(self, now: float) -> list[dict[str, Any]]:
         """Python processes that can be asked for their take and have made no step: known by when they were met."""
-        bare = [pid for pid in self._parents if pid in self.guests.armed and pid not in self.guests.rings]
+        bare = [pid for pid in self._parents if pid in self.agents.armed and pid not in self.agents.rings]
         self._met = {pid: self._met.get(pid, now) for pid in bare}
         state = {"phase": "start", "activity": 0.0, "step": 0, "epoch": 0, "planned": 0, "bare": True}
         return [{"pid": pid, "since": met, **state} for pid, met in self._met.items()]
@@ -141,7 +141,7 @@ class Stalls:
         together = circle(suspicion.pid, self._parents)
         if waits_for_a_person(threads, waiting(suspicion.pid)):
             self.watch.not_a_hang(suspicion.pid, now, float("inf"))
-        elif together and self._parents.get(suspicion.pid) in {one["pid"] for one in together} & self.guests.armed:
+        elif together and self._parents.get(suspicion.pid) in {one["pid"] for one in together} & self.agents.armed:
             self.watch.told(suspicion.pid)  # by its parent, which stands in the same circle, at the line that matters
         elif together:
             self._confirmed(suspicion, threads, now, together)
@@ -184,8 +184,8 @@ class Stalls:
 
     def _stacks_of(self, pid: int, look: int) -> list[dict[str, Any]]:
         """One process's take into the record, by all ways that work; returns those with Python frames."""
-        fields: dict[str, Any] = {"pid": pid, "role": self.guests.role(pid), "reason": "stall", "round": look}
-        threads, via = take.from_guest(pid, self.guest_dir) if self.guest_dir is not None else ([], "")
+        fields: dict[str, Any] = {"pid": pid, "role": self.agents.role(pid), "reason": "stall", "round": look}
+        threads, via = take.from_agent(pid, self.agent_dir) if self.agent_dir is not None else ([], "")
         if threads:
             self.event("stacks", **fields, via=via, threads=threads)
         if look == 2 or not threads:
@@ -202,7 +202,7 @@ class Stalls:
 
     def _stacks_of_others(self, told: int) -> None:
         """The take of data workers and of other ranks too, twice: who waits is rarely the one that is stuck."""
-        part = self.guests.role
+        part = self.agents.role
         plain = [
             pid for pid, above in self._parents.items() if above == told and part(pid) not in ("worker", "trainer")
         ]
@@ -211,10 +211,10 @@ class Stalls:
             found, _ = take.from_py_spy(pid, native=False, patience=5.0)
             if found:
                 self.event("stacks", pid=pid, role="child", reason="stall", round=2, via="py-spy", threads=found)
-        others = [pid for pid in sorted(self.guests.armed) if pid != told and part(pid) in ("worker", "trainer")]
+        others = [pid for pid in sorted(self.agents.armed) if pid != told and part(pid) in ("worker", "trainer")]
         for look in (1, 2):
             for pid in others[:_WORKERS]:
-                threads, via = take.from_guest(pid, self.guest_dir) if self.guest_dir is not None else ([], "")
+                threads, via = take.from_agent(pid, self.agent_dir) if self.agent_dir is not None else ([], "")
                 fields: dict[str, Any] = {"pid": pid, "role": part(pid), "reason": "stall", "round": look}
                 if look == 2 and part(pid) == "trainer":
                     # A collective shows itself in native frames only.

@@ -14,11 +14,11 @@ _KEEPS = {"exact": "the result is the same", "equivalent": "the same in expectat
 class Healing:
     """Told of each tick of a run under `--heal`."""
 
-    def __init__(self, say: Callable[[str], None], guest_dir: Path | None) -> None:
+    def __init__(self, say: Callable[[str], None], agent_dir: Path | None) -> None:
         self._say = say
         self._last = ""
         wall = here("soft_limit", "recorder.launch")
-        self._wall: Any = wall.SoftWall(guest_dir) if wall is not None else None
+        self._wall: Any = wall.SoftWall(agent_dir) if wall is not None else None
 
     def look(self, sample: dict[str, Any], events: list[dict[str, Any]]) -> None:
         if self._wall is not None:

@@ -45,7 +45,7 @@ class Order:
     command: Sequence[str]
     environ: Mapping[str, str]
     folder: Path | None
-    guest_dir: Path | None
+    agent_dir: Path | None
     take_terminal: bool
     signal_mask: set[int]
     oom_score_adj: str | None = None  # the command's own, whatever ours has become since
@@ -96,8 +96,8 @@ class Keeper:
             thread.join()
         self._reap_the_rest()
         self._await_recorder()
-        if self.order.guest_dir is not None and self.order.folder is not None:
-            gather(self.order.guest_dir, self.order.folder)  # finds nothing when the recorder has done it
+        if self.order.agent_dir is not None and self.order.folder is not None:
+            gather(self.order.agent_dir, self.order.folder)  # finds nothing when the recorder has done it
 
     def take_over(self, pid: int, *, ended: bool, ending: dict[str, Any] | None) -> None:
         """Go on in the place of a keeper that was killed; in a thread of the recorder's, which is now the parent."""

@@ -108,21 +108,21 @@ class Launch:
     ) -> None:
         """Run one attempt to its end."""
         folder = attempt.folder = self._make_folder()
-        guests = run_dir.make()
+        agents = run_dir.make()
         given = streams.prepare()
         terminal = Terminal(given.kinds)
-        environ = run_dir.environment(guests, folder.name if folder else "", os.environ, self.heal)
+        environ = run_dir.environment(agents, folder.name if folder else "", os.environ, self.heal)
         environ.update(self.lent)
         for name in state_dir.VARIABLES:
             environ.pop(name, None)
         if room is not None:
             environ.update({**room.environment(attempt.number), **changes})
         command = [*self.command, *(self.resume_args if before is not None else ())]
-        order = keeper.Order(command, environ, folder, guests, terminal.at_once, signals.before, self.oom_score_adj)
+        order = keeper.Order(command, environ, folder, agents, terminal.at_once, signals.before, self.oom_score_adj)
         try:
             started, writer = self._begin(order, given, attempt, before)
         except OSError as error:
-            self._forget(folder, guests)
+            self._forget(folder, agents)
             attempt.folder = before.folder if before is not None else None
             attempt.outcome = self._without_us(order, before, error)
             return
@@ -136,7 +136,7 @@ class Launch:
             attempt.outcome = known or _only_wait(started)
         terminal.give_back()
         if attempt.outcome.failed:
-            self._forget(folder, guests)
+            self._forget(folder, agents)
 
     def _begin(
         self, order: keeper.Order, given: streams.Streams, attempt: Attempt, before: Attempt | None
@@ -181,8 +181,8 @@ class Launch:
     ) -> Outcome:
         """Record one attempt to its end."""
         order, folder = started.order, attempt.folder
-        if order.guest_dir is not None:
-            run_dir.note_owner(order.guest_dir, started.pid, folder)
+        if order.agent_dir is not None:
+            run_dir.note_owner(order.agent_dir, started.pid, folder)
         run_dir.clear_abandoned()
         attempt.writer = writer
         if writer is not None:
@@ -196,7 +196,7 @@ class Launch:
         from holter.recorder.loop.recorder import Recorder
 
         recorder = attempt.recorder = Recorder(
-            writer, order.guest_dir, started, signals, terminal,
+            writer, order.agent_dir, started, signals, terminal,
             on_hang=self.on_hang, heal=self.heal is not None, tell=self.tell, foresight=self.foresight,
         )  # fmt: skip
         outcome = recorder.run()
@@ -279,16 +279,16 @@ class Launch:
         return {
             **facts_of_run(order.folder, mask_command(list(order.command))),
             "name": self.name,
-            "guest_dir": str(order.guest_dir) if order.guest_dir else None,
+            "guest_dir": str(order.agent_dir) if order.agent_dir else None,
             "on_hang": self.on_hang,
             "heal": self.heal,
         }
 
-    def _forget(self, folder: Path | None, guests: Path | None) -> None:
+    def _forget(self, folder: Path | None, agents: Path | None) -> None:
         """A command that never started leaves no record."""
         import shutil
 
-        for path in (folder, guests):
+        for path in (folder, agents):
             if path is not None:
                 shutil.rmtree(path, ignore_errors=True)
 

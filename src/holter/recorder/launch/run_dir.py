@@ -1,4 +1,4 @@
-"""The folder that guests write into: local memory where there is some, since a disk could make a training step wait."""
+"""The folder that agents write into: local memory where there is some, since a disk could make a training step wait."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def _bases() -> list[str]:
         return ["/dev/shm"]
 
 
-def note_owner(guest_dir: Path, keeper: int, folder: Path | None) -> None:
+def note_owner(agent_dir: Path, keeper: int, folder: Path | None) -> None:
     """Write down whose folder this is, so that it can be cleared away if all of them are killed at once."""
     owner = {"keeper": keeper, "start": start_time(keeper), "record": str(folder) if folder else None}
     try:
-        (guest_dir / OWNER).write_text(json.dumps(owner))
+        (agent_dir / OWNER).write_text(json.dumps(owner))
     except OSError:
         pass
 
@@ -54,61 +54,61 @@ def note_owner(guest_dir: Path, keeper: int, folder: Path | None) -> None:
 def clear_abandoned() -> None:
     """Bring home what runs left behind whose keeper is gone too; nothing of a living run is touched."""
     for base in set(_bases()):
-        for guest_dir in Path(base).glob(f"holter-{os.getuid()}-*"):
+        for agent_dir in Path(base).glob(f"holter-{os.getuid()}-*"):
             try:
-                if not _ours(guest_dir):
+                if not _ours(agent_dir):
                     continue
-                if not (guest_dir / OWNER).exists():
-                    _clear_ownerless(guest_dir)
+                if not (agent_dir / OWNER).exists():
+                    _clear_ownerless(agent_dir)
                     continue
-                text = (guest_dir / OWNER).read_text()
+                text = (agent_dir / OWNER).read_text()
                 owner = json.loads(text)
-                if _in_use(guest_dir, int(owner["keeper"]), owner["start"]):
+                if _in_use(agent_dir, int(owner["keeper"]), owner["start"]):
                     continue
-                (guest_dir / OWNER).unlink()  # whoever comes second fails here, and leaves it to the first
+                (agent_dir / OWNER).unlink()  # whoever comes second fails here, and leaves it to the first
                 record = owner.get("record")
             except (OSError, ValueError, KeyError, TypeError, OverflowError):
                 continue
             if not record or not Path(record).is_dir():
-                shutil.rmtree(guest_dir, ignore_errors=True)
-            elif not gather(guest_dir, Path(record)):
-                (guest_dir / OWNER).write_text(text)  # the disk is full: the next run tries again
+                shutil.rmtree(agent_dir, ignore_errors=True)
+            elif not gather(agent_dir, Path(record)):
+                (agent_dir / OWNER).write_text(text)  # the disk is full: the next run tries again
 
 
-def _ours(guest_dir: Path) -> bool:
+def _ours(agent_dir: Path) -> bool:
     """These places are open to all: a folder or a link that someone else put there is none of ours."""
-    facts = guest_dir.lstat()
+    facts = agent_dir.lstat()
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
 
 
-def _clear_ownerless(guest_dir: Path) -> None:
+def _clear_ownerless(agent_dir: Path) -> None:
     """One whose owner was never written down, since its run was killed while it began: gone after a day."""
-    if time.time() - guest_dir.lstat().st_mtime > _DAY and not _guests_live(guest_dir):
-        shutil.rmtree(guest_dir, ignore_errors=True)
+    if time.time() - agent_dir.lstat().st_mtime > _DAY and not _agents_live(agent_dir):
+        shutil.rmtree(agent_dir, ignore_errors=True)
 
 
-def _guests_live(guest_dir: Path) -> bool:
-    pids = {path.name.partition(".")[0] for path in guest_dir.iterdir()}
+def _agents_live(agent_dir: Path) -> bool:
+    pids = {path.name.partition(".")[0] for path in agent_dir.iterdir()}
     return any(lives(int(pid)) for pid in pids if pid.isdigit())
 
 
-def _in_use(guest_dir: Path, keeper: int, start: int | None) -> bool:
-    """True while the keeper lives, or a guest that outlived it; where start times are not known, its number decides."""
+def _in_use(agent_dir: Path, keeper: int, start: int | None) -> bool:
+    """True while the keeper lives, or an agent that outlived it; without start times its number decides."""
     if lives(keeper) and start_time(keeper) == start:
         return True
-    return _guests_live(guest_dir)
+    return _agents_live(agent_dir)
 
 
 def environment(
-    guest_dir: Path | None, run_id: str, base: Mapping[str, str], heal: str | None = None
+    agent_dir: Path | None, run_id: str, base: Mapping[str, str], heal: str | None = None
 ) -> dict[str, str]:
-    """The command's environment: the user's own, with the beacon in front of PYTHONPATH."""
+    """The command's environment: the user's own, with the agent in front of PYTHONPATH."""
     environ = dict(base)
-    if guest_dir is None:
+    if agent_dir is None:
         return environ
     path = environ.get("PYTHONPATH")
     environ["PYTHONPATH"] = f"{INJECT}{os.pathsep}{path}" if path else str(INJECT)
-    environ["HOLTER_GUESTS"] = str(guest_dir)
+    environ["HOLTER_AGENT_DIR"] = str(agent_dir)
     environ["HOLTER_RUN"] = run_id
     environ.pop("HOLTER_PLAN", None)
     environ.pop("HOLTER_HEAL", None)  # a run within a healed one is healed when it is itself asked to be

@@ -2,8 +2,8 @@
 
 The kernel's OOM killer raises nothing that a reflex could catch. `RLIMIT_DATA` does: PyTorch's allocator then reports
 that it can't allocate, and the batch is split. The wall also stands before swap. Where it belongs is seen from outside,
-for processes whose beacon has said that it can act on such an error, and follows what the rest of the run uses. It is
-written to a page of theirs; they put it up around calls that they watch over, and nowhere else (`_wall`).
+for processes whose agent has said that it can act on such an error, and follows what the rest of the run uses. It is
+written to a page of theirs; they put it up around calls that they watch over, and nowhere else (`soft_limit`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _LOOKS, _LONG = 3, 40  # the last few readings, and many
 class SoftWall:
     """Moves the wall of each armed process at every tick."""
 
-    def __init__(self, guest_dir: Path | None) -> None:
-        self._guest_dir = guest_dir
+    def __init__(self, agent_dir: Path | None) -> None:
+        self._agent_dir = agent_dir
         self._armed: dict[int, Walled] = {}
         self._known: tuple[float, float] | None = None
 
@@ -50,8 +50,8 @@ class SoftWall:
                 del self._armed[pid]  # it is gone, or has no such page
 
     def _arm(self, pid: int, tidy: bool) -> None:
-        if self._guest_dir is not None:
-            walled = self._armed.setdefault(pid, Walled(self._guest_dir / f"{pid}.wall"))
+        if self._agent_dir is not None:
+            walled = self._armed.setdefault(pid, Walled(self._agent_dir / f"{pid}.wall"))
             walled.tidy = walled.tidy or tidy
 
 

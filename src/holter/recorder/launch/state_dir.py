@@ -25,7 +25,7 @@ class StateRoom:
     disk: Path | None
 
     def environment(self, attempt: int) -> dict[str, str]:
-        """What the guests of an attempt are told."""
+        """What the agents of an attempt are told."""
         known = {"HOLTER_STATE": self.fast, "HOLTER_STATE_DISK": self.disk}
         told = {name: str(path) for name, path in known.items() if path is not None}
         return {**told, "HOLTER_ATTEMPT": str(attempt)}

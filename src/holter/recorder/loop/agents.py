@@ -1,4 +1,4 @@
-"""What the beacons say: drains their rings and their lines into the record, and knows who plays which part.
+"""What the agents say: drains their rings and their lines into the record, and knows who plays which part.
 
 What a process leaves behind is let go as soon as it is drained: shared memory may be small, and is the user's.
 """
@@ -62,8 +62,8 @@ class _Ring:
         return slots, max(0, self.steps - before - sum(slot.count for slot in windows))
 
 
-class Guests:
-    """All guests of a run, found by the files they make."""
+class Agents:
+    """All agents of a run, found by the files they make."""
 
     def __init__(self, folder: Path | None, offset: float, home: Path | None = None) -> None:
         self.folder = folder
@@ -144,7 +144,7 @@ class Guests:
         now = start_time(pid)
         if (now is not None and began in (None, now)) or (now is None and lives(pid)):
             return False
-        # Its number may be that of another namespace: a guest that still listens lives.
+        # Its number may be that of another namespace: an agent that still listens lives.
         try:
             os.close(os.open(f"{self.folder}/{pid}.ask", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         except OSError:
@@ -169,11 +169,11 @@ class Guests:
         os.close(ring.fd)
 
     def states(self, alive: set[int]) -> list[dict[str, Any]]:
-        """What each living guest is doing now."""
+        """What each living agent is doing now."""
         return [state for pid, ring in list(self.rings.items()) if pid in alive and (state := self._state(ring))]
 
     def last_states(self) -> list[dict[str, Any]]:
-        """What each guest did last, also of those that have ended."""
+        """What each agent did last, also of those that have ended."""
         known = self.states(set(self.rings))
         return [*known, *(state for pid, state in self._ended.items() if pid not in self.rings)]
 

@@ -13,7 +13,7 @@ Foresee = Callable[[dict[str, Any], Lines, Lines], Lines]
 
 
 class Foreseeing:
-    """One tick: the sample, what the guests said with it, and what is to be told of it."""
+    """One tick: the sample, what the agents said with it, and what is to be told of it."""
 
     def __init__(
         self, make: Callable[[], Foresee] | None, event: Callable[..., None], say: Callable[[str], None]

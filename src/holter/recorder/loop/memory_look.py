@@ -38,15 +38,15 @@ class MemoryLook:
 
     def __init__(
         self,
-        guest_dir: Path | None,
+        agent_dir: Path | None,
         event: Callable[..., None],
         resident: Callable[[int], int | None] | None,
         ask: Callable[[int, Path, int | None], int | None] = take.ask,
     ) -> None:
-        self._guest_dir = guest_dir
+        self._agent_dir = agent_dir
         self._event = event
         self._resident = resident
-        self._answers = Answers(guest_dir, ask)
+        self._answers = Answers(agent_dir, ask)
         self._watched: list[_Watched] = []
         self._used = self._limit = 0.0
         self._next_at = 0.0  # bytes: no look below this
@@ -59,7 +59,7 @@ class MemoryLook:
 
     def sampled(self, sample: dict[str, Any], armed: set[int]) -> None:
         """A full reading: which processes to watch, and how much there is left."""
-        if self._resident is None or self._guest_dir is None:
+        if self._resident is None or self._agent_dir is None:
             return
         nearest = nearest_limit(sample)
         listed = sample.get("processes", {}).get("list")

@@ -1,4 +1,4 @@
-"""The recorder: reads probes and guests, writes the record, and sees how the command ends."""
+"""The recorder: reads probes and agents, writes the record, and sees how the command ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holter.recorder.launch.oom_score import spare
 from holter.recorder.launch.signals import Signals
 from holter.recorder.launch.streams import readable
 from holter.recorder.launch.terminal import Terminal
-from holter.recorder.loop.agents import Guests
+from holter.recorder.loop.agents import Agents
 from holter.recorder.loop.forecast_hook import Foresee, Foreseeing
 from holter.recorder.loop.memory_look import EVERY as GLANCE_EVERY
 from holter.recorder.loop.memory_look import MemoryLook, resident_here
@@ -37,7 +37,7 @@ from holter.recorder.loop.processes import command_of, is_python, lives, parent_
 from holter.recorder.loop.sampler import Sampler
 from holter.recorder.loop.sleep_clock import asleep
 from holter.recorder.loop.slow_look import SlowLook
-from holter.recorder.loop.why_no_agent import why_no_guest
+from holter.recorder.loop.why_no_agent import why_no_agent
 from holter.recorder.platform import here
 from holter.recorder.stacks import take
 
@@ -61,7 +61,7 @@ class Recorder:
     def __init__(
         self,
         writer: RecordWriter | None,
-        guest_dir: Path | None,
+        agent_dir: Path | None,
         started: Started,
         signals: Signals,
         terminal: Terminal,
@@ -72,7 +72,7 @@ class Recorder:
         foresight: Callable[[], Foresee] | None = None,
     ) -> None:
         self.writer = writer
-        self.guest_dir = guest_dir
+        self.agent_dir = agent_dir
         self.started = started
         self.link = started.link
         self.signals = signals
@@ -81,13 +81,13 @@ class Recorder:
         self.tell_user = tell
         self.offset = time.time() - time.monotonic()
         self.asleep = asleep()
-        self.guests = Guests(guest_dir, self.offset, writer.folder if writer is not None else None)
+        self.agents = Agents(agent_dir, self.offset, writer.folder if writer is not None else None)
         self.sampler: Sampler | None = None
-        self.stalls = Stalls(self.guests, guest_dir, self._event, self._say)
-        self.memory_look = MemoryLook(guest_dir, self._event, resident_here())
-        self.slow_look = SlowLook(self.guests, guest_dir, self._event)
+        self.stalls = Stalls(self.agents, agent_dir, self._event, self._say)
+        self.memory_look = MemoryLook(agent_dir, self._event, resident_here())
+        self.slow_look = SlowLook(self.agents, agent_dir, self._event)
         self.foreseeing = Foreseeing(foresight, self._event, self._say)
-        self.healing = Healing(self._say, guest_dir) if heal else None
+        self.healing = Healing(self._say, agent_dir) if heal else None
         self.root = 0
         self.finder: Any = None
         self._final: dict[str, Any] = {}
@@ -102,7 +102,7 @@ class Recorder:
         self._last_tick = 0.0
         self._next_costs = 0.0
         self._kernel: Any = None
-        self._unguested: dict[int, float] = {}
+        self._without_agent: dict[int, float] = {}
         self._failures: set[str] = set()
 
     # --- the loop -----------------------------------------------------------------------------------------
@@ -253,14 +253,14 @@ class Recorder:
         if gap > _SUSPENDED * max(1.0, self.sampler.pace) or abs(shift) > _SUSPENDED:
             # The machine slept, the clock was set, or we were stopped: silence meanwhile is nobody's fault.
             self._event("gap", monotonic=round(gap, 3), wall=round(gap + shift, 3), **self._slept())
-            self.offset = self.guests.offset = time.time() - time.monotonic()
+            self.offset = self.agents.offset = time.time() - time.monotonic()
             self.stalls.suspended(now)
         pids = self.finder.find()
         self._notice_processes(pids, now)
         sample, missing = self.sampler.sample(Tree(self.root, pids), now)
-        events, timeline = self.guests.drain()
-        timeline += self.guests.let_go(set(pids), now)
-        states = self.guests.states(set(pids))
+        events, timeline = self.agents.drain()
+        timeline += self.agents.let_go(set(pids), now)
+        states = self.agents.states(set(pids))
         if states:
             sample["guests"] = states
         self._roles(sample)
@@ -274,7 +274,7 @@ class Recorder:
         if now >= self._next_costs:
             self._next_costs = now + _COSTS_EVERY
             self._event("cost", probes=self.sampler.costs(), **_own_use())
-        self.memory_look.sampled(sample, self.guests.armed)
+        self.memory_look.sampled(sample, self.agents.armed)
         self._guarded(lambda at: self.slow_look.ticked(at, timeline, sample, events), now)
         if self.healing is not None:
             healing = self.healing
@@ -292,25 +292,25 @@ class Recorder:
 
     def _roles(self, sample: dict[str, Any]) -> None:
         for entry in sample.get("processes", {}).get("list", []):
-            role = self.guests.roles.get(entry["pid"])
+            role = self.agents.roles.get(entry["pid"])
             if role:
                 entry["role"] = role
 
     def _last_look(self, now: float) -> None:
-        """After the end: counters that only now show it, what the guests said last, the kernel's own lines."""
+        """After the end: counters that only now show it, what the agents said last, the kernel's own lines."""
         self.memory_look.finish()
         self.slow_look.finish()
         if self.sampler is not None:
             sample, _ = self.sampler.sample(Tree(self.root, self.finder.find()), now, last=True)
-            self._drain_guests()
+            self._drain_agents()
             # The header of each ring has the exact number of steps, also of those that no slot was written for.
-            sample["guests"] = self.guests.last_states()
+            sample["guests"] = self.agents.last_states()
             if self.writer is not None:
                 self.writer.timeline([{"k": "sample", "t": time.time(), "m": now, "after": True, **sample}])
         self._kernel_lines()
 
-    def _drain_guests(self) -> None:
-        events, timeline = self.guests.drain()
+    def _drain_agents(self) -> None:
+        events, timeline = self.agents.drain()
         if self.writer is not None:
             self.writer.timeline(timeline)
             self.writer.events(events)
@@ -331,10 +331,10 @@ class Recorder:
         starts = self.finder.starts
         for pid in [pid for pid, known in self.known.items() if starts.get(pid) != known["start"]]:
             self._event(
-                "process-gone", pid=pid, role=self.guests.role(pid), lived=round(now - self.known[pid]["since"], 2)
+                "process-gone", pid=pid, role=self.agents.role(pid), lived=round(now - self.known[pid]["since"], 2)
             )
             del self.known[pid]
-            self._unguested.pop(pid, None)
+            self._without_agent.pop(pid, None)
         for pid in pids:
             if pid not in self.known:
                 command = command_of(pid)
@@ -342,13 +342,13 @@ class Recorder:
                 self.known[pid] = {"start": starts.get(pid), "since": now}
                 self._event("process", pid=pid, ppid=parent_of(pid), command=mask_command(command)[:60], python=python)
                 if python:
-                    self._unguested[pid] = now
-        for pid, since in list(self._unguested.items()):
-            if pid in self.guests.armed:
-                del self._unguested[pid]
+                    self._without_agent[pid] = now
+        for pid, since in list(self._without_agent.items()):
+            if pid in self.agents.armed:
+                del self._without_agent[pid]
             elif now - since > 3.0:
-                del self._unguested[pid]
-                because = why_no_guest(pid, command_of(pid), self.guest_dir)
+                del self._without_agent[pid]
+                because = why_no_agent(pid, command_of(pid), self.agent_dir)
                 if because:
                     self._event("no-guest", pid=pid, because=because)
 
@@ -381,7 +381,7 @@ class Recorder:
         return left
 
     def finish(self) -> None:
-        """Write the end and bring the guests' files home."""
+        """Write the end and bring the agents' files home."""
         assert self.outcome is not None
         left: list[int] = []
         if self.outcome.signal or self.outcome.hung or self._was_interrupted():
@@ -389,12 +389,12 @@ class Recorder:
         elif self.finder is not None:
             left = [pid for pid in self.finder.find() if lives(pid) and pid != self.root]
         if self.writer is None:
-            if self.guest_dir is not None:
-                shutil.rmtree(self.guest_dir, ignore_errors=True)
+            if self.agent_dir is not None:
+                shutil.rmtree(self.agent_dir, ignore_errors=True)
             return
-        self._drain_guests()
-        if self.guest_dir is not None:
-            gather(self.guest_dir, self.writer.folder)
+        self._drain_agents()
+        if self.agent_dir is not None:
+            gather(self.agent_dir, self.writer.folder)
         self._fatal_stacks()
         if self.writer.dropped:
             self._event("dropped", count=self.writer.dropped, because=self.writer.problem)
@@ -423,7 +423,7 @@ class Recorder:
                 digits = path.name.partition(".")[0]
                 pid = int(digits) if digits.isdigit() else 0
                 self._event(
-                    "stacks", pid=pid, role=self.guests.role(pid), reason="fatal", round=1, via="faulthandler",
+                    "stacks", pid=pid, role=self.agents.role(pid), reason="fatal", round=1, via="faulthandler",
                     head=head, threads=threads,
                 )  # fmt: skip
 

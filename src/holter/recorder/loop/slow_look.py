@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holter.recorder.hang.waiting import thread_waiting
-from holter.recorder.loop.agents import Guests
+from holter.recorder.loop.agents import Agents
 from holter.recorder.stacks import take
 from holter.recorder.stacks.answers import Answers
 
@@ -63,16 +63,16 @@ class SlowLook:
 
     def __init__(
         self,
-        guests: Guests,
-        guest_dir: Path | None,
+        agents: Agents,
+        agent_dir: Path | None,
         event: Callable[..., None],
         ask: Callable[[int, Path, int | None], int | None] = take.ask,
         uneven: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self._guests = guests
-        self._guest_dir = guest_dir
+        self._agents = agents
+        self._agent_dir = agent_dir
         self._event = event
-        self._answers = Answers(guest_dir, ask)
+        self._answers = Answers(agent_dir, ask)
         self._uneven = uneven
         self._trainers: dict[int, _Trainer] = {}
         self._children: dict[int, list[int]] = {}
@@ -106,7 +106,7 @@ class SlowLook:
             self._trainers = {pid: one for pid, one in self._trainers.items() if pid in alive}
             self._children = {}
             for row in listed:
-                if row["pid"] in self._guests.armed:
+                if row["pid"] in self._agents.armed:
                     self._children.setdefault(row.get("ppid", 0), []).append(row["pid"])
         slow = self._slow(now)
         if self.taken >= MOST or not slow:
@@ -124,7 +124,7 @@ class SlowLook:
     def glance(self, now: float, *, may_ask: bool = True) -> None:
         """A moment between two ticks; nobody is asked while a stall is being looked into."""
         self._collect(now)
-        if not may_ask or self._guest_dir is None:
+        if not may_ask or self._agent_dir is None:
             self._to_ask.clear()
             return
         if now >= self._next:
@@ -173,7 +173,7 @@ class SlowLook:
         return self._uneven(0.6, 1.4) * min(8.0 * 2.0 ** (self._later // 3), 3600.0)
 
     def _take(self, pid: int, tid: int, now: float) -> None:
-        ring = self._guests.rings.get(pid)
+        ring = self._agents.rings.get(pid)
         fields: dict[str, Any] = {"round": self.taken, **thread_waiting(pid, tid)}
         if ring is not None:
             state = ring.view.state()
@@ -191,7 +191,7 @@ class SlowLook:
                 self._event(
                     "stacks",
                     pid=asked.pid,
-                    role=self._guests.role(asked.pid),
+                    role=self._agents.role(asked.pid),
                     reason="slow",
                     via="guest",
                     threads=[thread],

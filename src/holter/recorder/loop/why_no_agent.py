@@ -1,4 +1,4 @@
-"""Why a Python process has no beacon in it, as far as its command line and environment tell."""
+"""Why a Python process has no agent in it, as far as its command line and environment tell."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FLAGS = {
 }
 
 
-def why_no_guest(pid: int, command: list[str], guest_dir: Path | None) -> str:
+def why_no_agent(pid: int, command: list[str], agent_dir: Path | None) -> str:
     """The reason in words; empty when the process is gone meanwhile."""
-    if guest_dir is None:
-        return "no folder could be made for the beacon"
+    if agent_dir is None:
+        return "no folder could be made for the agent"
     because = flag_that_shuts_out(command)
     if because:
         return because
@@ -30,7 +30,7 @@ def why_no_guest(pid: int, command: list[str], guest_dir: Path | None) -> str:
     # Only the one variable is looked at, and only for whether our folder is in it.
     path = re.search(rb"(?:^|\0)PYTHONPATH=([^\0]*)", environ)
     if path is None or str(INJECT).encode() not in path.group(1):
-        return "PYTHONPATH was replaced on the way, so the beacon was not found"
+        return "PYTHONPATH was replaced on the way, so the agent was not found"
     return "the interpreter does not run sitecustomize, or is older than Python 3.9"
 
 

@@ -36,8 +36,8 @@ class Asked:
 class Answers:
     """The open questions of one asker."""
 
-    def __init__(self, guest_dir: Path | None, ask: Callable[[int, Path, int | None], int | None] = take.ask) -> None:
-        self._guest_dir = guest_dir
+    def __init__(self, agent_dir: Path | None, ask: Callable[[int, Path, int | None], int | None] = take.ask) -> None:
+        self._agent_dir = agent_dir
         self._ask = ask
         self._open: list[Asked] = []
 
@@ -54,9 +54,9 @@ class Answers:
 
     def ask(self, pid: int, tid: int, now: float, fields: dict[str, Any]) -> bool:
         """Ask a thread for its stack; False when it can't be asked."""
-        if self._guest_dir is None:
+        if self._agent_dir is None:
             return False
-        path = self._guest_dir / f"{pid}.stacks"
+        path = self._agent_dir / f"{pid}.stacks"
         begin = self._ask(pid, path, tid)
         if begin is None:
             return False

@@ -29,7 +29,7 @@ _COMPUTED = 0.5  # seconds of a process's own in which Python's code would have 
 
 
 def ask_signal() -> int | None:
-    """The signal that guests arm; the same choice as in the beacon."""
+    """The signal that agents arm; the same choice as in the agent."""
     if hasattr(signal, "SIGRTMIN"):
         return int(signal.SIGRTMIN) + 11
     return int(getattr(signal, "SIGINFO", 0)) or None
@@ -99,13 +99,13 @@ def _text(path: Path, begin: int, end: int | None = None) -> str:
         return ""
 
 
-def from_guest(pid: int, guest_dir: Path) -> tuple[list[dict[str, Any]], str]:
+def from_agent(pid: int, agent_dir: Path) -> tuple[list[dict[str, Any]], str]:
     """The stacks of all threads of a process and who has told them, as soon as they are whole; [] when nobody does.
 
     Where our thread does not answer though the process computes, the GIL is held in compiled code. Then no frame
     moves, and faulthandler is safe whatever runs; where that is not known it is only if nothing runs.
     """
-    path = guest_dir / f"{pid}.stacks"
+    path = agent_dir / f"{pid}.stacks"
     begun, had = time.monotonic(), cpu_of(pid)
     before, is_stuck = _question(path, "all"), False
     while before is not None:

@@ -18,7 +18,7 @@ class Evaluation:
     """Asked with a call that has failed."""
 
     def __init__(self, healer):
-        self.healer, self.guest, self.loop, self.tf = healer, healer.guest, healer.loop, healer.tf
+        self.healer, self.agent, self.loop, self.tf = healer, healer.agent, healer.loop, healer.tf
         self.could_record = sys.modules["tensorflow.python.eager.record"].could_possibly_record
         self.proven = weakref.WeakKeyDictionary()  # by model: the samples that fit at once, 0 where it is left alone
 
@@ -35,8 +35,8 @@ class Evaluation:
         except Exception as failed:
             because = "an evaluation: %s" % self.healer.words_for(failed)
         self.proven[model] = 0
-        step, name = self.guest.beat.steps + 1, type(model).__name__
-        self.guest.say("declined", act="split-batch", step=step, model=name, because=because)
+        step, name = self.agent.beat.steps + 1, type(model).__name__
+        self.agent.say("declined", act="split-batch", step=step, model=name, because=because)
         return None
 
     def _in_parts(self, inner, model, batch, kwargs):
@@ -65,8 +65,8 @@ class Evaluation:
         whole, self.proven[model] = self._join(done), rows
         if is_new:
             text = "the batch of %d did not fit: it is run in %d parts of up to %d"
-            self.guest.say(
-                "intervention", act="split-batch", keeps="exact", step=self.guest.beat.steps + 1, because="",
+            self.agent.say(
+                "intervention", act="split-batch", keeps="exact", step=self.agent.beat.steps + 1, because="",
                 model=type(model).__name__, batch=batch.size, rows=rows,
                 text=text % (batch.size, -(-batch.size // rows), rows),
             )  # fmt: skip

@@ -3,7 +3,7 @@
 In calm the plain train function runs, and nothing of a model, an optimizer or a graph is replaced: the adapter asks
 here before the first step of a fit, after each step, and when a call has failed. A train function of ours takes the
 place of the plain one only after an act: when a loss was not finite (`nan_keras`), in an attempt that was started
-again since memory ran out (`HOLTER_SPLIT=2`), or before a first step that certainly crosses the limit (`_bound_keras`).
+again since memory ran out (`HOLTER_SPLIT=2`), or before a first step that certainly crosses the limit (`memory_bound`).
 A step that runs out of memory has lost its batch, which Keras draws within it, and may have written half of its update:
 it is left to fail, and the run is started again.
 """
@@ -26,8 +26,8 @@ _TAPE = "a loop with a GradientTape makes its updates itself: give it smaller ba
 class Healer:
     """One for the process."""
 
-    def __init__(self, guest, loop, keras, tensorflow):
-        self.guest, self.loop, self.keras, self.tf = guest, loop, keras, tensorflow
+    def __init__(self, agent, loop, keras, tensorflow):
+        self.agent, self.loop, self.keras, self.tf = agent, loop, keras, tensorflow
         self.asked = int(os.environ.get("HOLTER_SPLIT") or 0)
         self.holds = weakref.WeakKeyDictionary()  # by model
         self.words = "would not fit"
@@ -62,7 +62,7 @@ class Healer:
         """An optimizer was called outside of `fit`: that is a loop with a tape."""
         if self.asked and not self.is_told_of_tapes:
             self.is_told_of_tapes = True
-            self.guest.say("declined", act="split-batch", step=self.guest.beat.steps + 1, because=_TAPE)
+            self.agent.say("declined", act="split-batch", step=self.agent.beat.steps + 1, because=_TAPE)
 
     # --- acts ---------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class Healer:
         why = self.why_not(model)
         if why:
             hold.why_no_guard = why
-            self.guest.say("declined", act="split-batch", step=self.guest.beat.steps + 1, model=hold.name, because=why)
+            self.agent.say("declined", act="split-batch", step=self.agent.beat.steps + 1, model=hold.name, because=why)
         else:
             model.train_function = MicroBatches(self, hold, model, parts)
 
@@ -119,5 +119,5 @@ class Healer:
             return str(error)
         if self.is_oom(error):
             return "not even a part of the batch fits"
-        self.guest.guard.caught("micro-batches", error)
+        self.agent.guard.caught("micro-batches", error)
         return "its step can't be run in parts (%s)" % type(error).__name__

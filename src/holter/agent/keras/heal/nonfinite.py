@@ -1,7 +1,7 @@
 """An update that is not finite (Keras on TensorFlow): back to the last good state, and from then on held back.
 
 In calm the plain step runs, and the loss that Keras tells anyway is read. When one is not finite, its update has been
-made: what the step has written is put back from the last good copy, and a guard (`_micro_batch_keras` with the batch in
+made: what the step has written is put back from the last good copy, and a guard (`micro_batch` with the batch in
 one) takes the place of the plain step, which leaves out all that a bad batch would write. The third in a row without a
 batch to blame goes back once more. What comes again after that is no matter of a batch: `--heal` lets go and says why,
 `--heal=all` lowers the learning rate. It acts a bounded number of times: then the run ends with its cause.
@@ -26,7 +26,7 @@ class Hold:
     """What is known of one model, and done about it; it is asked after each step."""
 
     def __init__(self, healer, model):
-        self.healer, self.guest, self.loop = healer, healer.guest, healer.loop
+        self.healer, self.agent, self.loop = healer, healer.agent, healer.loop
         self.model = weakref.ref(model)
         self.name = type(model).__name__
         self.states = GoodStates(model)
@@ -64,7 +64,7 @@ class Hold:
 
     def _keep(self, epoch):
         losses = self._losses()
-        may = self.guest.heal == "all" and self.states.step is not None
+        may = self.agent.heal == "all" and self.states.step is not None
         if may and self.states.level.ran_off(losses, bool(self.backs)):
             self._go_back("the loss ran away", epoch)
         else:
@@ -77,7 +77,7 @@ class Hold:
 
     def held_back(self, data):
         """An update was left out, and all that its step wrote; whether it is to be so further on."""
-        step, bad = self.guest.beat.steps + 1, _bad(self.healer.tf, data)
+        step, bad = self.agent.beat.steps + 1, _bad(self.healer.tf, data)
         self.held, self.row = self.held + 1, self.row + 1
         if not self.patience.spend(step):
             why = bad or self._cure(self._grown())
@@ -97,8 +97,8 @@ class Hold:
             keeps, because = micro.proof.keeps, micro.proof.because
             if keeps == "exact" and not self.is_counted:
                 keeps, because = "equivalent", _UNCOUNTED
-            self.guest.say(
-                "intervention", act="split-batch", keeps=keeps, step=self.guest.beat.steps + 1,
+            self.agent.say(
+                "intervention", act="split-batch", keeps=keeps, step=self.agent.beat.steps + 1,
                 model=self.name, batch=size, rows=micro.rows, because=because,
                 text=text % (size, self.healer.words, parts, micro.rows),
             )  # fmt: skip
@@ -107,12 +107,12 @@ class Hold:
         """The guard could not be kept, or the batch not be cut: the plain step goes on."""
         self.why_no_guard = why
         act = "split-batch" if micro.parts > 1 else "hold-update"
-        self.guest.say("declined", act=act, step=self.guest.beat.steps + 1, model=self.name, because=why)
+        self.agent.say("declined", act=act, step=self.agent.beat.steps + 1, model=self.name, because=why)
 
     # --- acts ---------------------------------------------------------------------------------------------
 
     def _go_back(self, what, epoch):
-        step, grown = self.guest.beat.steps + 1, self._grown()
+        step, grown = self.agent.beat.steps + 1, self._grown()
         window = max(_AGAIN, self.undone)
         again = bool(self.backs) and step - self.back_step <= window
         if self.backs and step - self.back_step > 10 * window:
@@ -124,8 +124,8 @@ class Hold:
         guarded = self._is_guarded()
         # A bad batch that the plain step has learnt from may come again in each epoch, while there is no guard.
         change, far = grown is not None or (again and guarded), undone > max(100, step // 20)
-        most = _BACKS_ALL if self.guest.heal == "all" else _BACKS
-        if (self.guest.heal != "all" and (change or (far and guarded))) or self.backs >= most:
+        most = _BACKS_ALL if self.agent.heal == "all" else _BACKS
+        if (self.agent.heal != "all" and (change or (far and guarded))) or self.backs >= most:
             self._let_go("%s%s; %s" % (what, " again" if again else "", self._cure(grown)))
             return False
         act, keeps = "go-back", "changed" if far and guarded else "equivalent"
@@ -149,7 +149,7 @@ class Hold:
         if begins_anew and epoch is not None and self._is_guarded():
             model.train_function._mark()
         because = "the batches of %d steps are not learnt from" % undone
-        self.guest.say("intervention", act=act, keeps=keeps, step=step, text=text, because=because)
+        self.agent.say("intervention", act=act, keeps=keeps, step=step, text=text, because=because)
         return True
 
     def _lower(self, optimizer, by):
@@ -163,7 +163,7 @@ class Hold:
             if self.held & (self.held - 1):
                 return  # from here on at every doubling
             said = "%d updates have been left out so far; the last, of step %d: %s" % (self.held, step, why)
-        self.guest.say(
+        self.agent.say(
             "intervention", act="hold-update", keeps="equivalent", step=step, text=said,
             because="that batch is not learnt from",
         )  # fmt: skip
@@ -176,7 +176,7 @@ class Hold:
             model.train_function.guards = False
             if model.train_function.parts == 1:
                 model.train_function = model.train_function.inner
-        self.guest.say("declined", act="hold-update", step=self.guest.beat.steps + 1, because=because)
+        self.agent.say("declined", act="hold-update", step=self.agent.beat.steps + 1, because=because)
 
     # --- what is known ------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class Hold:
         if grown is None:
             return "no batch is to blame: lower the learning rate%s or clip the gradients" % of
         text = "the loss ran away from %.3g to %.3g: lower the learning rate%s"
-        return text % (*grown, of) + ("" if self.guest.heal == "all" else ", or let --heal=all halve it")
+        return text % (*grown, of) + ("" if self.agent.heal == "all" else ", or let --heal=all halve it")
 
 
 def _bad(tf, data):

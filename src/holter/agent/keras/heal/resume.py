@@ -27,11 +27,11 @@ _NOT_GIVEN = (*_DATA, "self", "callbacks", "verbose")
 _SEEN = 1 << 12  # elements of each weight that are looked at
 
 
-def arm(guest, keras, owner):
+def arm(agent, keras, owner):
     """Stand around `fit` of the class that defines it."""
     inner = owner.fit
     signature = inspect.signature(inner)
-    notes = Checkpoints(guest, "keras")
+    notes = Checkpoints(agent, "keras")
     made = []
 
     @functools.wraps(inner)
@@ -41,7 +41,7 @@ def arm(guest, keras, owner):
             theirs = bound.arguments.get("callbacks")
             if isinstance(theirs, keras.callbacks.CallbackList):
                 because = "the script brings a CallbackList of its own"
-                guest.say("declined", act="backup", step=guest.beat.steps + 1, because=because)
+                agent.say("declined", act="backup", step=agent.beat.steps + 1, because=because)
             elif notes.path is not None:
                 if not made:
                     made.append(_backup_class(keras))
@@ -49,11 +49,11 @@ def arm(guest, keras, owner):
                 at = whose.place(sys._getframe(1))
                 key, proof = _whose(model, bound.arguments, listed, at)
                 training = notes.trainings.begin(key, proof, at)
-                shapes = guest.guard(_shapes)(bound.arguments.get("x"))
-                bound.arguments["callbacks"] = [*listed, made[0](guest, notes, listed, training, shapes)]
+                shapes = agent.guard(_shapes)(bound.arguments.get("x"))
+                bound.arguments["callbacks"] = [*listed, made[0](agent, notes, listed, training, shapes)]
                 args, kwargs = bound.args[1:], bound.kwargs
         except Exception as error:
-            guest.guard.caught("backup", error)
+            agent.guard.caught("backup", error)
         return inner(model, *args, **kwargs)
 
     owner.fit = fit
@@ -63,9 +63,9 @@ def _backup_class(keras):
     class Backup(keras.callbacks.Callback):  # type: ignore[name-defined, misc]
         """The last of the script's callbacks, so that what those do at the end of an epoch is done."""
 
-        def __init__(self, guest, notes, others, training, shapes):
+        def __init__(self, agent, notes, others, training, shapes):
             super().__init__()
-            self.guest, self.notes, self.others = guest, notes, others
+            self.agent, self.notes, self.others = agent, notes, others
             self.training, self.shapes = training, shapes
             self.folder = os.path.join(os.path.dirname(notes.path), "keras-" + training.number)
             self.own = any("BackupAndRestore" in [cls.__name__ for cls in type(one).__mro__] for one in others)
@@ -75,17 +75,17 @@ def _backup_class(keras):
 
         def set_model(self, model):
             super().set_model(model)
-            self.steps = self.guest.guard(_steps)(model) or 0  # before any callback has loaded anything
+            self.steps = self.agent.guard(_steps)(model) or 0  # before any callback has loaded anything
 
         def on_train_begin(self, logs=None):  # noqa: ARG002 - Keras's signature
             if self.training.again or (self.own and self.notes.again):
-                self.guest.guard(self._restore)()
+                self.agent.guard(self._restore)()
 
         def on_epoch_end(self, epoch, logs=None):
-            self.guest.guard(self._keep)(epoch + 1, dict(logs or {}))
+            self.agent.guard(self._keep)(epoch + 1, dict(logs or {}))
 
         def on_train_end(self, logs=None):  # noqa: ARG002 - Keras's signature
-            self.guest.guard(self._over)()
+            self.agent.guard(self._over)()
 
         def _restore(self):
             model, steps = self.model, self.steps
@@ -132,7 +132,7 @@ def _backup_class(keras):
                 return self._decline("the backup does not fit the model: %s" % str(error)[:200])
 
         def _decline(self, because):
-            self.guest.say("declined", act="resume", step=self.guest.beat.steps + 1, because=because)
+            self.agent.say("declined", act="resume", step=self.agent.beat.steps + 1, because=because)
             return False
 
         def _tell(self, before, text, saved=0):

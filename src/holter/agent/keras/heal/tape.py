@@ -17,8 +17,8 @@ _TRACED = "the update is made inside a tf.function: skip it there where the loss
 class TapeHold:
     """Asked before an update of a step that is suspect."""
 
-    def __init__(self, guest, loop, tensorflow):
-        self.guest, self.loop, self.tf = guest, loop, tensorflow
+    def __init__(self, agent, loop, tensorflow):
+        self.agent, self.loop, self.tf = agent, loop, tensorflow
         self.held = 0
         self.off = self.is_told = False
         self.patience = Patience()
@@ -29,19 +29,19 @@ class TapeHold:
             return False
         if self.tf.distribute.has_strategy() or not any(self._is_bad(gradient) for gradient in grads):
             return False
-        step = self.guest.beat.steps + 1
+        step = self.agent.beat.steps + 1
         self.held += 1
         if not self.patience.spend(step):
             self.off = True
             because = (
                 "%d of %d updates were not finite: no batch is to blame; lower the learning rate, or clip the gradients"
             )
-            self.guest.say("declined", act="hold-update", step=step, because=because % (self.held, step))
+            self.agent.say("declined", act="hold-update", step=step, because=because % (self.held, step))
             return False
         if self.held <= _TOLD or not self.held & (self.held - 1):
             text = "the update of step %d was left out: a gradient is not finite" % step
             because = "that batch is not learnt from"
-            self.guest.say("intervention", act="hold-update", keeps="equivalent", step=step, text=text, because=because)
+            self.agent.say("intervention", act="hold-update", keeps="equivalent", step=step, text=text, because=because)
         return True
 
     def _is_bad(self, gradient):
@@ -55,4 +55,4 @@ class TapeHold:
         """A traced step has returned a loss that is not finite: its update has been made."""
         if not self.is_told:
             self.is_told = True
-            self.guest.say("declined", act="hold-update", step=self.guest.beat.steps + 1, because=_TRACED)
+            self.agent.say("declined", act="hold-update", step=self.agent.beat.steps + 1, because=_TRACED)

@@ -26,11 +26,11 @@ _DATASETS = 12
 class NanWatch:
     """Sees the losses of a loop; looks at the first that is no number."""
 
-    def __init__(self, guest, loop):
-        self.guest = guest
+    def __init__(self, agent, loop):
+        self.agent = agent
         self.loop = loop
-        self.guard = guest.guard
-        self.history = History(lambda: guest.say("nan-over", step=loop.beat.steps + 1))
+        self.guard = agent.guard
+        self.history = History(lambda: agent.say("nan-over", step=loop.beat.steps + 1))
         self.last = None  # batch and mean of the running mean before
         self.is_bad = False  # the last loss, or a small gradient of its step, was no number
 
@@ -91,7 +91,7 @@ class NanWatch:
             fields = {"step": self.loop.beat.steps + 1, "what": what, "loss": short(loss), "framework": source}
             fields.update(self.history.fields())
             fields.update(self._seen(variables, frame, updated=variables is None))
-            self.guest.say("nan", **fields)
+            self.agent.say("nan", **fields)
         except Exception as error:
             self.guard.caught("nan", error)
 

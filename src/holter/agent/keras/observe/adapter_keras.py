@@ -1,7 +1,7 @@
 """Keras 3: `fit` and its kin through the callback list, `train_on_batch`, eager optimizers, models and checkpoints.
 
 What is patched, and why nothing gentler does:
-- the methods of `CallbackList`, see `_keras_fit`: a callback of our own would show in `model.history` and callbacks.
+- the methods of `CallbackList`, see `fit`: a callback of our own would show in `model.history` and callbacks.
 - `train_on_batch`, `test_on_batch`, `predict_on_batch`: they report to no callback.
 - `Optimizer.apply`: the step of a loop with a tape; under tracing it only marks the function as one that trains.
 - `Trainer.__init__`, `Optimizer.__init__`: who was made where.
@@ -27,13 +27,13 @@ from .loop import EVALUATING, TRAINING, loop_of
 WAITS_FOR = ("keras",)
 
 
-def install(guest, keras):
+def install(agent, keras):
     """Patch this Keras; returns the reason when it is one of the old ones."""
     if int(keras.__version__.split(".")[0]) < 3:
         return "Keras %s is older than 3" % keras.__version__
-    adapter = _Adapter(guest, keras)
+    adapter = _Adapter(agent, keras)
     wrap.each_guarded(
-        guest.guard,
+        agent.guard,
         adapter.patch_callbacks,
         adapter.patch_fit,
         adapter.patch_batches,
@@ -48,17 +48,17 @@ def install(guest, keras):
 
 
 class _Adapter:
-    def __init__(self, guest, keras):
-        self.guest = guest
+    def __init__(self, agent, keras):
+        self.agent = agent
         self.keras = keras
-        self.loop = loop_of(guest)
-        self.left_by = StepErrors(guest, self.loop.beat).left_by
+        self.loop = loop_of(agent)
+        self.left_by = StepErrors(agent, self.loop.beat).left_by
         self.newborn = []
         self.evaluation = self.tape = None  # of --heal: asked when something has gone wrong
         self.is_eager = _eagerness(keras.backend.backend())
         self.loop.at_begin.append(self.count_models)
         self.loop.rarely.append(self.read_learning_rate)
-        self.loop.rarely.append(saves_of(guest).look)
+        self.loop.rarely.append(saves_of(agent).look)
 
     def patch_callbacks(self):
         Fits(self.loop).patch(self.keras.callbacks.CallbackList)
@@ -79,22 +79,22 @@ class _Adapter:
         owner.fit = fit
 
     def arm(self):
-        """Under --heal: nothing is put around anything; `_keras_fit` and the methods below ask what to do."""
-        if self.guest.heal and self.keras.backend.backend() == "tensorflow":
+        """Under --heal: nothing is put around anything; `fit` and the methods below ask what to do."""
+        if self.agent.heal and self.keras.backend.backend() == "tensorflow":
             from ..heal.evaluation import Evaluation
             from ..heal.healer import Healer
             from ..heal.tape import TapeHold
 
             tensorflow = sys.modules["tensorflow"]
-            healer = self.loop.healer = Healer(self.guest, self.loop, self.keras, tensorflow)
+            healer = self.loop.healer = Healer(self.agent, self.loop, self.keras, tensorflow)
             self.evaluation = Evaluation(healer)
-            self.tape = self.loop.tape_hold = TapeHold(self.guest, self.loop, tensorflow)
+            self.tape = self.loop.tape_hold = TapeHold(self.agent, self.loop, tensorflow)
 
     def arm_backup(self):
-        if self.guest.heal:
+        if self.agent.heal:
             from ..heal import resume
 
-            resume.arm(self.guest, self.keras, wrap.owner_of(self.keras.Model, "fit"))
+            resume.arm(self.agent, self.keras, wrap.owner_of(self.keras.Model, "fit"))
 
     # --- one batch by hand --------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class _Adapter:
             loop.optimizers += 1
             if beat.phase == f.CHECKPOINT:
                 return  # saving a model makes some for a moment
-            self.guest.census.born("optimizer", optimizer, wrap.maker_of(optimizer, 2))
+            self.agent.census.born("optimizer", optimizer, wrap.maker_of(optimizer, 2))
 
         wrap.after(wrap.owner_of(owner, "__init__"), "__init__", born, guard)
         if is_eager is None:
@@ -277,7 +277,7 @@ class _Adapter:
         parts = {id(part) for model, _ in alive for part in model._flatten_layers(include_self=False)}
         for model, site in alive:
             if id(model) not in parts:
-                self.guest.census.born("model", model, site)
+                self.agent.census.born("model", model, site)
 
     # --- calls and checkpoints ----------------------------------------------------------------------------
 
@@ -318,12 +318,12 @@ class _Adapter:
         for name in ("save", "save_weights", "export"):
             if hasattr(model_class, name):
                 owner = wrap.owner_of(model_class, name)
-                saves_of(self.guest).around(owner, name, _where_saved)
+                saves_of(self.agent).around(owner, name, _where_saved)
                 wrap.timed(owner, name, loop.beat, f.CHECKPOINT, loop.mine)
         library = sys.modules.get("keras.src.saving.saving_lib")
         for name in ("save_model", "save_weights_only"):
             if hasattr(library, name):
-                saves_of(self.guest).around(library, name, _where_saved)
+                saves_of(self.agent).around(library, name, _where_saved)
                 wrap.timed(library, name, loop.beat, f.CHECKPOINT, loop.mine)
 
 

@@ -1,8 +1,8 @@
 """TensorFlow loops that the user writes: steps from `tf.function`s and eager optimizers, phases from tape and dataset.
 
 What is patched, and why nothing gentler does:
-- `Function.__call__` and `__init__` (a `tf.function`), see `_tf_functions`.
-- `_create_concrete_function`: tracing as a phase, see `_tf_traces`.
+- `Function.__call__` and `__init__` (a `tf.function`), see `functions`.
+- `_create_concrete_function`: tracing as a phase, see `traces`.
 - `GradientTape.__enter__`, `__exit__`, `gradient`: forward and backward of an eager step, and its loss.
 - `OwnedIterator.__next__`: the time an eager loop waits for data.
 - `Checkpoint.write`, `saved_model.save`: checkpoints.
@@ -29,14 +29,14 @@ _AGENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 WAITS_FOR = ("tensorflow",)
 
 
-def install(guest, tensorflow):
+def install(agent, tensorflow):
     """Patch this TensorFlow; returns the reason when it is too old to be known."""
     version = tuple(int(part) for part in tensorflow.__version__.split(".")[:2])
     if version < (2, 16):
         return "TensorFlow %s is older than 2.16" % tensorflow.__version__
-    adapter = _Adapter(guest, tensorflow)
+    adapter = _Adapter(agent, tensorflow)
     wrap.each_guarded(
-        guest.guard,
+        agent.guard,
         adapter.hide_own_frames,
         adapter.patch_devices,
         adapter.patch_functions,
@@ -45,9 +45,9 @@ def install(guest, tensorflow):
         adapter.patch_iterator,
         adapter.patch_feed,
         adapter.patch_checkpoints,
-        lambda: objects.join(guest, _module),
+        lambda: objects.join(agent, _module),
     )
-    guest.guard(guest.farewell.watch_exit_calls)()
+    agent.guard(agent.farewell.watch_exit_calls)()
     return None
 
 
@@ -57,10 +57,10 @@ def _module(name):
 
 
 class _Adapter:
-    def __init__(self, guest, tensorflow):
-        self.guest = guest
+    def __init__(self, agent, tensorflow):
+        self.agent = agent
         self.tf = tensorflow
-        self.loop = loop_of(guest)
+        self.loop = loop_of(agent)
         self.traces = Traces(self.loop)
         self.plan = LoopPlan(self.loop)
         self.drew_from = None
@@ -111,7 +111,7 @@ class _Adapter:
 
     def patch_functions(self):
         polymorphic = _module("eager.polymorphic_function.polymorphic_function")
-        Functions(self.guest, self.loop).patch(polymorphic.Function)
+        Functions(self.agent, self.loop).patch(polymorphic.Function)
 
     def patch_traces(self):
         self.traces.patch(_module("eager.polymorphic_function.tracing_compilation"))

@@ -79,7 +79,7 @@ class Feed:
 
         registry.__call__ = __call__
         self.loop.rarely.append(self.look)
-        self.loop.guest.hook.when_imported("keras.src.trainers.data_adapters.py_dataset_adapter", self._patch_workers)
+        self.loop.agent.hook.when_imported("keras.src.trainers.data_adapters.py_dataset_adapter", self._patch_workers)
 
     def _patch_workers(self, adapter):
         """Meet the threads in which Keras's own workers make batches."""
@@ -107,7 +107,7 @@ class Feed:
         if len(self.threads) <= _THREADS_TOLD:
             try:
                 stack_thread.meet()
-                self.loop.guest.say("data-thread", tid=get_native_id())
+                self.loop.agent.say("data-thread", tid=get_native_id())
             except Exception as error:
                 self.loop.guard.caught("data-thread", error)
 

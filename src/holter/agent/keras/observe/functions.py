@@ -20,8 +20,8 @@ _BETWEEN = ("polymorphic_function.py", "deprecation.py", "tf_decorator.py")  # `
 class Functions:
     """Knows which functions train, and counts their calls."""
 
-    def __init__(self, guest, loop):
-        self.guest = guest
+    def __init__(self, agent, loop):
+        self.agent = agent
         self.loop = loop
         self.step_functions = {}  # id -> (weak reference, "apply" or "assign", what it counts as)
         self.waiting = 0  # calls of an assigning function that are not counted yet
@@ -123,7 +123,7 @@ class Functions:
         while frame is not None and frame.f_code.co_filename.endswith(_BETWEEN):
             frame = frame.f_back
         if frame is not None and is_user_file(frame.f_code.co_filename):
-            self.guest.census.born("function", function, site_of(frame))
+            self.agent.census.born("function", function, site_of(frame))
             if self.loop.traces is not None:
                 self.loop.traces.made(function, site_of(frame))
 

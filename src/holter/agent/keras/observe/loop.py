@@ -26,11 +26,11 @@ _KERAS_LOOPS = frozenset(("fit", "evaluate", "predict", "train_on_batch", "test_
 TRAINING, EVALUATING = 1, 2
 
 
-def loop_of(guest):
+def loop_of(agent):
     """The one loop of this process, made by whichever adapter comes first."""
-    loop = getattr(guest, "loop", None)
+    loop = getattr(agent, "loop", None)
     if loop is None:
-        loop = guest.loop = Loop(guest)
+        loop = agent.loop = Loop(agent)
     return loop
 
 
@@ -44,10 +44,10 @@ def loss_name(logs):
 class Loop:
     """The training loop as far as it is known."""
 
-    def __init__(self, guest):
-        self.guest = guest
-        self.beat = guest.beat
-        self.guard = guest.guard
+    def __init__(self, agent):
+        self.agent = agent
+        self.beat = agent.beat
+        self.guard = agent.guard
         self.thread = main_thread().ident
         self.in_fit = 0
         self.busy = 0  # within a batch that Keras itself drives
@@ -69,23 +69,23 @@ class Loop:
         self.batches = 0
         self.signs = 0
         self.next_rare = 0
-        self.look = anatomy_of(guest)
+        self.look = anatomy_of(agent)
         self.traces = None  # the ledger of traces, once TensorFlow is there
         self.feed = None  # how the data of a fit come, where TensorFlow draws them
         self.healer = self.tape_hold = None  # of --heal
         self.before_step = None  # what is to be done once, when the next step is known to come
         self.rarely = []  # what is to be done once a second
         self.at_begin = []
-        self.nan = NanWatch(guest, self)
+        self.nan = NanWatch(agent, self)
         self.rarely.append(self.nan.rarely)
-        if guest.heal:
+        if agent.heal:
             self.guard(self._arm_collect)()
         self._told = {}
 
     def _arm_collect(self):
         from ...heal.collect import collect_of
 
-        self.rarely.append(collect_of(self.guest).look)
+        self.rarely.append(collect_of(self.agent).look)
 
     def mine(self):
         """True in the thread that trains; tf.data and py_function call Python from threads of their own."""
@@ -106,7 +106,7 @@ class Loop:
 
     def begin(self):
         """Training, or something that lasts like it, has been seen: from here on there is a ring."""
-        self.guest.greet("trainer")
+        self.agent.greet("trainer")
         self.beat.open()
         for act in self.at_begin:
             act()
@@ -174,8 +174,8 @@ class Loop:
                 act()
             except Exception as error:
                 self.guard.caught(act.__name__, error)
-        self.guest.census.tell(monotonic())
-        self.guest.holdings.tick(self.beat.steps)
+        self.agent.census.tell(monotonic())
+        self.agent.holdings.tick(self.beat.steps)
         self.look.rarely()
 
     def saw_loss(self, value):
@@ -216,7 +216,7 @@ class Loop:
         if self.batches < _BATCH_EVENTS and tensors:
             self.batches += 1
             shapes = [[list(t.shape), getattr(t.dtype, "name", str(t.dtype))] for t in tensors[:8]]
-            self.guest.say("batch", step=self.beat.steps + 1, shapes=shapes)
+            self.agent.say("batch", step=self.beat.steps + 1, shapes=shapes)
 
     def say(self, kind, /, **fields):
         """Tell an event that a script may cause without end: the first hundred as they come, then now and then."""
@@ -224,7 +224,7 @@ class Loop:
         count, last = self._told.get(kind, (0, 0.0))
         if count < _FREELY or (count < _AT_MOST and now - last >= _PAUSE):
             self._told[kind] = (count + 1, now)
-            self.guest.say(kind, **fields)
+            self.agent.say(kind, **fields)
 
 
 def _number(value):

@@ -33,7 +33,7 @@ class Traces:
 
     def __init__(self, loop):
         self.loop = loop
-        self.ledger = Retraces(loop.guest)
+        self.ledger = Retraces(loop.agent)
         self.known = {}  # id of an entry -> the last signatures
         self.seen = {}  # (id of an entry, id of a thing) -> weak reference: which functions and models were traced
         self.makers = {}  # id of a function's captures -> the line that made the function

@@ -68,7 +68,7 @@ class TensorFlowKinds:
         return cls.__module__.startswith("tensorflow.")
 
 
-def join(guest, tensorflow_module):
+def join(agent, tensorflow_module):
     """Let the census of this process know TensorFlow's own things."""
     ops, variables = tensorflow_module("framework.ops"), tensorflow_module("ops.resource_variable_ops")
-    guest.holdings.kinds.append(TensorFlowKinds(ops.EagerTensor, variables.BaseResourceVariable))
+    agent.holdings.kinds.append(TensorFlowKinds(ops.EagerTensor, variables.BaseResourceVariable))

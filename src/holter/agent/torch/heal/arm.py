@@ -8,16 +8,16 @@ class Healing:
     """What is armed in this process."""
 
     def __init__(self, adapter):
-        self.adapter, self.guest, self.torch, self.guard = adapter, adapter.guest, adapter.torch, adapter.guard
+        self.adapter, self.agent, self.torch, self.guard = adapter, adapter.agent, adapter.torch, adapter.guard
         self.loader = self.collect = None
         self.guard(self._arm_nan)()
         from ...heal.soft_limit import wall_of
         from .loss import LossSplit
         from .split import Split
 
-        wall_of(self.guest)  # whoever is told of it writes there
-        self.guest.say("armed", act="split-batch")
-        self.split = Split(self.guest, self.torch, adapter.is_compiling)
+        wall_of(self.agent)  # whoever is told of it writes there
+        self.agent.say("armed", act="split-batch")
+        self.split = Split(self.agent, self.torch, adapter.is_compiling)
         self.split.when_near.append(LossSplit(self.split).patch)
 
     def begin(self):
@@ -48,24 +48,24 @@ class Healing:
     def _arm_nan(self):
         from .nonfinite import NanHeal
 
-        NanHeal(self.guest, self.torch, self.adapter).patch()
-        self.guest.say("armed", act="hold-update")
+        NanHeal(self.agent, self.torch, self.adapter).patch()
+        self.agent.say("armed", act="hold-update")
 
     def _arm_workers(self):
         from . import workers
 
-        workers.arm(self.guest, self.torch)
+        workers.arm(self.agent, self.torch)
 
     def _arm_collect(self):
         from ...heal.collect import collect_of
 
-        self.collect = collect_of(self.guest)
+        self.collect = collect_of(self.agent)
 
     def _arm_loader(self):
         """Around what is timed: a part of a batch is no step, and drawing one takes no time."""
         from .loader import LoaderSplit
 
-        self.loader = self.guest.parts = LoaderSplit(self.guest, self.torch)
+        self.loader = self.agent.parts = LoaderSplit(self.agent, self.torch)
         if self.loader.needed:
             self.loader.arm()
         self.split.loader = self.loader

@@ -3,8 +3,8 @@
 For what runs out of memory outside of the model's call, where nothing can be done in place: a loss, an augmentation, a
 metric of the script's own. `HOLTER_LOADER=4` says so to a process that was started again after such an end. The loader
 draws the batches that it always drew and cuts them afterwards: samplers, workers and their random numbers do not
-notice. Gradients of the parts are weighed as the loss asks for (`_reduction_torch`), and all that belongs to a batch
-happens at its last part (`_once_torch`). Keeps: equivalent, since the loop sees an iteration for each part.
+notice. Gradients of the parts are weighed as the loss asks for (`reduction`), and all that belongs to a batch
+happens at its last part (`once_per_batch`). Keeps: equivalent, since the loop sees an iteration for each part.
 
 The first batch is where it is learned whether that is true. Where it is not, nothing has been updated yet: the batch
 is handed out once more as it came, and the reason is told. Until parts are wanted nothing of it is in place.
@@ -31,8 +31,8 @@ from .scaled_backward import WeighedBackward
 class LoaderSplit:
     """Stands around every loader's `__next__` and around `backward`, from when parts are wanted."""
 
-    def __init__(self, guest, torch):
-        self.guest, self.guard, self.torch = guest, guest.guard, torch
+    def __init__(self, agent, torch):
+        self.agent, self.guard, self.torch = agent, agent.guard, torch
         self.parts = self.wanted = parts_asked("HOLTER_LOADER")  # the present ones, and those to come
         self.needed = self.parts > 1  # without them the run has died; otherwise they are only the faster way
         self.handover = Handover()
@@ -72,7 +72,7 @@ class LoaderSplit:
         """Stand where a loop's batches and updates go by; once."""
         if not self.armed:
             self.armed = True
-            self.guest.say("armed", act="split-loader")
+            self.agent.say("armed", act="split-loader")
             self.patch()
 
     def patch(self):
@@ -264,7 +264,7 @@ class LoaderSplit:
 
     def cannot(self, lesson, why):
         """What the first parts have shown; where a changed result is allowed, it goes on all the same."""
-        if self.guest.heal == "all" and not self.once.broken:
+        if self.agent.heal == "all" and not self.once.broken:
             lesson.changed = lesson.changed or why
         else:
             self.decline(lesson, why)
@@ -309,4 +309,4 @@ class LoaderSplit:
         self._say("intervention", keeps=keeps, text=text, because=because, batch=course.size, rows=course.rows)
 
     def _say(self, kind, **fields):
-        self.guest.say(kind, act="split-loader", step=self.guest.beat.steps + 1, **fields)
+        self.agent.say(kind, act="split-loader", step=self.agent.beat.steps + 1, **fields)

@@ -55,8 +55,8 @@ class LossSplit:
             return
         self.told = True
         text = "the loss over an output of %s did not fit: it is computed in parts" % "×".join(map(str, logits.shape))
-        self.split.guest.say(
-            "intervention", act="split-loss", keeps="exact", step=self.split.guest.beat.steps + 1, text=text, because=""
+        self.split.agent.say(
+            "intervention", act="split-loss", keeps="exact", step=self.split.agent.beat.steps + 1, text=text, because=""
         )
 
 

@@ -7,7 +7,7 @@ moments and the count of its steps stay as they were, as if the loop had skipped
 gradients are there again, as zeros: a loop that reads them, or that adds to them, goes on. Where gradients are
 accumulated over several batches, the update of all of them is left out. The step counts as a step of the run.
 
-Here it is seen; `_nan_acts_torch` says what is done. On a GPU the update can't be held back (`_late_cuda`). A
+Here it is seen; `nonfinite_acts` says what is done. On a GPU the update can't be held back (`late_look_cuda`). A
 GradScaler judges its gradients itself and is left alone.
 """
 
@@ -29,10 +29,10 @@ _MASKING = 64  # backwards that are looked after when a gradient was no number a
 class NanHeal:
     """Stands before and after every optimizer's step."""
 
-    def __init__(self, guest, torch, adapter):
-        self.guard, self.torch, self.adapter = guest.guard, torch, adapter
+    def __init__(self, agent, torch, adapter):
+        self.guard, self.torch, self.adapter = agent.guard, torch, adapter
         self.watch, self.beat = adapter.nan, adapter.beat
-        self.acts = Acts(guest, torch, adapter)
+        self.acts = Acts(agent, torch, adapter)
         self.states, self.rate = self.acts.states, self.acts.rate
         self.late = LateLook(torch)
         self.is_compiling = adapter.is_compiling

@@ -1,7 +1,7 @@
 """What is done about an update that is no number (PyTorch), and where the doing ends.
 
 One whose batch is bad is held back. Where the weights are no numbers already, where the loss ran away, or where the
-third update in a row is none without a batch to blame, the training goes back to the last good state (`_nan_states`)
+third update in a row is none without a batch to blame, the training goes back to the last good state (`good_states`)
 and on with the next batch. What comes again after that is no matter of a batch: `--heal` lets go then and says why,
 `--heal=all` lowers the learning rate, or puts bfloat16 in the place of float16; it does so, too, where the loss ran
 away and stays a number. It acts a bounded number of times and lets go for good after them: the run ends with its true
@@ -28,12 +28,12 @@ _LONG = 3.0  # seconds of training that may be, however many steps they are
 class Acts:
     """Decides, acts, and tells of it."""
 
-    def __init__(self, guest, torch, adapter):
-        self.heal, self.torch, self.adapter = guest.heal, torch, adapter
+    def __init__(self, agent, torch, adapter):
+        self.heal, self.torch, self.adapter = agent.heal, torch, adapter
         self.watch, self.beat = adapter.nan, adapter.beat
         self.states = GoodStates(torch, self.watch, adapter.births)
         self.rate = Rate()
-        self.tell = Tell(guest)
+        self.tell = Tell(agent)
         self.off, self.why_off = False, ""
         self.hidden = []  # gradients that this step is not shown
         self.row = self.held = 0

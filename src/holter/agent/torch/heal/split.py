@@ -1,7 +1,7 @@
 """Split the batch in place (PyTorch): a step that runs out of memory is run in parts, and its update is the same.
 
 It stands around the outermost call of each trained model, and in calm the call passes through as if it did not. One
-that runs out of memory is run in parts, once those are proven to come to the same (`_proof_torch`). One that went
+that runs out of memory is run in parts, once those are proven to come to the same (`proof`). One that went
 forward near the limit has its graph held, so that a backward that fails can be run in parts as well; held by nobody
 else, it is the graph that it was. Calls without gradients are run in parts after they failed. Keeps: exact, or
 equivalent for models with BatchNorm or with random numbers that are drawn inside a kernel. What can't be proven is
@@ -54,8 +54,8 @@ class Before:
 class Split:
     """Stands around the calls of trained models."""
 
-    def __init__(self, guest, torch, is_compiling):
-        self.guest, self.torch, self.is_compiling = guest, torch, is_compiling
+    def __init__(self, agent, torch, is_compiling):
+        self.agent, self.torch, self.is_compiling = agent, torch, is_compiling
         self.inside = False
         self.asked = parts_asked("HOLTER_SPLIT")  # parts that a restart has asked for, from the first step on
         self.cares = {}  # id of a model -> what is known of it
@@ -73,10 +73,10 @@ class Split:
         """The room of a device, one for all that act on it."""
         found = self.rooms.get(device)
         if found is None:
-            found = self.rooms[device] = room_of(self.torch, device, wall_of(self.guest))
+            found = self.rooms[device] = room_of(self.torch, device, wall_of(self.agent))
             self.drains[device] = Drain(self.torch, device)
             if hasattr(found, "tidied"):
-                found.tidied = lambda: self.guest.say("armed", act="split-batch", tidy=True)
+                found.tidied = lambda: self.agent.say("armed", act="split-batch", tidy=True)
         return found
 
     def release(self):
@@ -136,7 +136,7 @@ class Split:
                 self.next_look = now + _LOOK_EVERY
                 care.is_near()
         except Exception as error:
-            self.guest.guard.caught("split", error)
+            self.agent.guard.caught("split", error)
         if call is None:
             return self._whole(module, inner, args, kwargs)
         rows = care.rows_for(call)
@@ -175,7 +175,7 @@ class Split:
             try:
                 return self._near(call, before, out)
             except Exception as error:
-                self.guest.guard.caught("split", error)
+                self.agent.guard.caught("split", error)
                 return out
         let_go(failed)
         care.room.ran_out()
@@ -211,7 +211,7 @@ class Split:
         if not self.is_near:
             self.is_near = True
             for act in self.when_near:
-                self.guest.guard(act)()
+                self.agent.guard(act)()
 
     def evaluate(self, module, inner, args, kwargs):
         """The outermost call of a model without gradients: whole while it fits, and otherwise in parts."""
@@ -252,7 +252,7 @@ class Split:
                     call = Call(care, inner, args, kwargs, care.axis)
                     continue
             except Exception as error:
-                self.guest.guard.caught("split", error)
+                self.agent.guard.caught("split", error)
                 let_go(error)
                 why = why or Unsplittable("a part of it failed: %s" % type(error).__name__)
             break
@@ -269,7 +269,7 @@ class Split:
         try:
             care = self.cares.get(id(module)) or self._care(module)
         except Exception as error:
-            self.guest.guard.caught("split", error)
+            self.agent.guard.caught("split", error)
             return None
         return care if care is not None and care.module() is module else None
 
@@ -282,7 +282,7 @@ class Split:
         # What is known of a model goes with it: it holds the weights, and a script may make one after the other.
         number = id(module)
         care.gone = weakref.ref(module, lambda _ref: self.cares.pop(number, None))
-        if not self.guest.heal:  # it has become one of several ranks since
+        if not self.agent.heal:  # it has become one of several ranks since
             care.decline("several ranks train together")
         elif type(module).__name__ in _NOT_OURS or getattr(module, "_is_replica", False):
             care.decline("%s splits the batch itself" % type(module).__name__)
@@ -301,11 +301,11 @@ class Split:
             return
         self.told.add(key)
         text = (words + " run in %d parts of up to %d") % (size, parts, rows)
-        self.guest.say(
-            "intervention", act="split-batch", keeps=care.keeps, step=self.guest.beat.steps + 1, model=name,
+        self.agent.say(
+            "intervention", act="split-batch", keeps=care.keeps, step=self.agent.beat.steps + 1, model=name,
             batch=size, rows=rows, because=care.because, text=text,
         )  # fmt: skip
 
     def tell_declined(self, care, why):
         name = care.name
-        self.guest.say("declined", act="split-batch", step=self.guest.beat.steps + 1, model=name, because=why)
+        self.agent.say("declined", act="split-batch", step=self.agent.beat.steps + 1, model=name, because=why)

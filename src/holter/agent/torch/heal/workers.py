@@ -10,7 +10,7 @@ import inspect
 import os
 
 
-def arm(guest, torch):
+def arm(agent, torch):
     """Stand around `DataLoader.__init__`, where a restart asks for it."""
     if os.environ.get("HOLTER_WORKERS") != "0":
         return
@@ -22,26 +22,26 @@ def arm(guest, torch):
     @functools.wraps(inner)
     def __init__(loader, *args, **kwargs):  # noqa: N807
         try:
-            args, kwargs = _without(guest, signature, told, loader, args, kwargs)
+            args, kwargs = _without(agent, signature, told, loader, args, kwargs)
         except Exception as error:
-            guest.guard.caught("workers", error)
+            agent.guard.caught("workers", error)
         inner(loader, *args, **kwargs)
 
     loader_class.__init__ = __init__
 
 
-def _without(guest, signature, told, loader, args, kwargs):
+def _without(agent, signature, told, loader, args, kwargs):
     given = signature.bind(loader, *args, **kwargs).arguments
     given.pop("self", None)
     workers = given.get("num_workers") or 0
     if not workers:
         return args, kwargs
-    step = guest.beat.steps + 1
+    step = agent.beat.steps + 1
     if given.get("worker_init_fn") is not None:
         if "init" not in told:
             told.add("init")
             because = "the loader's workers are set up by a function of the script's (worker_init_fn)"
-            guest.say("declined", act="no-workers", step=step, because=because)
+            agent.say("declined", act="no-workers", step=step, because=because)
         return args, kwargs
     for name in ("num_workers", "prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"):
         given.pop(name, None)
@@ -49,5 +49,5 @@ def _without(guest, signature, told, loader, args, kwargs):
         told.add(workers)
         text = "data are loaded in the trainer instead of in %d workers" % workers
         because = "what the data draw at random, they draw in the trainer"
-        guest.say("intervention", act="no-workers", keeps="equivalent", step=step, text=text, because=because)
+        agent.say("intervention", act="no-workers", keeps="equivalent", step=step, text=text, because=because)
     return (), dict(given)

@@ -1,7 +1,7 @@
 """The first loss or gradient of PyTorch's that is no number: seen at its step, and looked at once.
 
 Nothing is looked at while the losses are numbers, but each loss on the CPU (it is read anyway) and one small gradient.
-At the first that is none, before its backward: the look of `_torch_look`. Then an event says what was seen. No
+At the first that is none, before its backward: the look of `look`. Then an event says what was seen. No
 reference of ours outlives the look but weak ones.
 """
 
@@ -26,14 +26,14 @@ _RETURNED_NAN = "returned nan values"
 class NanWatch:
     """Sees every loss; looks once."""
 
-    def __init__(self, guest, torch, adapter):
-        self.guest = guest
-        self.guard = guest.guard
+    def __init__(self, agent, torch, adapter):
+        self.agent = agent
+        self.guard = agent.guard
         self.torch = torch
         self.adapter = adapter
-        self.history = History(lambda: guest.say("nan-over", step=adapter.beat.steps + 1), every=bool(guest.heal))
+        self.history = History(lambda: agent.say("nan-over", step=adapter.beat.steps + 1), every=bool(agent.heal))
         self.batch = Batch(torch)
-        self.samples = Samples(guest.guard)
+        self.samples = Samples(agent.guard)
         self.look = Look(torch, adapter, self.batch, self.samples)
         self.device = DeviceNan(torch, self)
         adapter.device.came_back = self.device.came_back
@@ -43,8 +43,8 @@ class NanWatch:
         self.scaled = 0
         self.seen = {}  # what the last look has found
         self.heal = None  # under --heal: told of each that is no number
-        guest.farewell.last_acts.insert(0, self.guard(self.at_end))
-        guest.farewell.exit_called.append(self.guard(self.at_exit_call))
+        agent.farewell.last_acts.insert(0, self.guard(self.at_end))
+        agent.farewell.exit_called.append(self.guard(self.at_exit_call))
 
     # --- at every step ------------------------------------------------------------------------------------
 
@@ -141,10 +141,10 @@ class NanWatch:
     def _look(self, what, tensor, loss, frame):
         try:
             if not self.adapter.unseen.may_compute():
-                self.guest.say("nan", step=self.adapter.beat.steps + 1, what=what, loss=short(loss), framework="torch")
+                self.agent.say("nan", step=self.adapter.beat.steps + 1, what=what, loss=short(loss), framework="torch")
                 return
             self.seen = self.look.seen(what, tensor, loss, frame, self)
-            self.guest.say("nan", **self.seen)
+            self.agent.say("nan", **self.seen)
         except Exception as error:
             self.guard.caught("nan", error)
 

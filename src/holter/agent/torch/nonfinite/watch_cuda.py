@@ -109,7 +109,7 @@ class DeviceNan:
         if worst is not None:
             fields["inputs"] = worst
             fields["what"] = "input" if worst["bad"] != "outlier" else "loss"
-        self.watch.guest.say("nan", **fields)
+        self.watch.agent.say("nan", **fields)
 
     def draws_from(self, loader):
         """The loader of a pass that begins."""

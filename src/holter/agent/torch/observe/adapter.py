@@ -10,7 +10,7 @@ What is patched, and why nothing gentler does:
 - `Module.train`: evaluation begins and ends; `torch.save`: a checkpoint.
 - `GradScaler.scale`: the loss before scaling; `clip_grad_norm_`: a norm that was computed anyway.
 Steps come through PyTorch's own global optimizer hooks. Whatever the compiler may meet asks it first, which costs it
-nothing, and is then as if it were not there; whatever asks a tensor for anything asks `_torch_unseen` first.
+nothing, and is then as if it were not there; whatever asks a tensor for anything asks `visibility` first.
 """
 
 import ctypes
@@ -44,26 +44,26 @@ _TRAINED = 200_000
 _STEP_ASIDE = frozenset(("__call__", "train", "clip_grad_norm_", "scale", "_module_init", "_compile"))
 
 
-def install(guest, torch):
+def install(agent, torch):
     """Patch this PyTorch; returns the reason when it is too old to be known."""
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < (2, 2):
         return "PyTorch %s is older than 2.2" % torch.__version__
-    _Adapter(guest, torch).patch()
-    guest.farewell.watch_exit_calls()
+    _Adapter(agent, torch).patch()
+    agent.farewell.watch_exit_calls()
     return None
 
 
 class _Adapter:
-    def __init__(self, guest, torch):
-        self.guest = guest
+    def __init__(self, agent, torch):
+        self.agent = agent
         self.torch = torch
-        self.guard = guest.guard
-        self.beat = guest.beat
+        self.guard = agent.guard
+        self.beat = agent.beat
         self.trained = set()  # ids of parameters that an optimizer holds
-        self.births = Births(guest, torch)
+        self.births = Births(agent, torch)
         self.wrapped = set()  # model classes whose calls are timed
-        self.left_by = StepErrors(guest, self.beat).left_by
+        self.left_by = StepErrors(agent, self.beat).left_by
         self.loss = nan
         self.batch = 0
         self.shape = None
@@ -78,13 +78,13 @@ class _Adapter:
         self.is_traced = getattr(torch.compiler, "is_dynamo_compiling", self.is_compiling)  # asked at every step
         self.unseen = Unseen(torch)
         self.device = device.Device(torch, self.beat, self.guard)
-        guest.farewell.last_acts.insert(0, self.guard(self._last_loss))
-        self.nan = NanWatch(guest, torch, self)
-        self.plan = guest.plan = schedule.Plan(guest, self.nan.samples)
-        self.compiles = Compiles(guest, torch)
-        self.look = anatomy_of(guest)
-        self.settings = Settings(guest, torch)
-        self.healing = Healing(self) if guest.heal else None
+        agent.farewell.last_acts.insert(0, self.guard(self._last_loss))
+        self.nan = NanWatch(agent, torch, self)
+        self.plan = agent.plan = schedule.Plan(agent, self.nan.samples)
+        self.compiles = Compiles(agent, torch)
+        self.look = anatomy_of(agent)
+        self.settings = Settings(agent, torch)
+        self.healing = Healing(self) if agent.heal else None
 
     def patch(self):
         self.births.patch(self._learn)
@@ -92,7 +92,7 @@ class _Adapter:
             self.guard(self._watch_for_plan)()
         if self.healing is not None:
             self.healing.begin()
-        objects.join(self.guest, self.torch)
+        objects.join(self.agent, self.torch)
         self._patch_loader()
         self._patch_backward()
         self._patch_optimizers()
@@ -107,14 +107,14 @@ class _Adapter:
 
     def _watch_for_plan(self):
         """`holter plan` is at work: the first steps are watched, and the script ends with them."""
-        import_module("_holter.planner.first_steps_torch").PlanWatch(self.guest, self.torch).patch()
+        import_module("_holter.planner.first_steps_torch").PlanWatch(self.agent, self.torch).patch()
 
     # --- what is trained ----------------------------------------------------------------------------------
 
     def _learn(self, optimizer):
         """Find the models that this optimizer trains, and time the calls of their classes."""
         self.beat.open()
-        self.guest.greet("trainer")
+        self.agent.greet("trainer")
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self.nan.learn(optimizer)
         if self.healing is None and mine <= self.trained:
@@ -137,7 +137,7 @@ class _Adapter:
         beat, enter, guard, left, look = self.beat, self.beat.enter, self.guard, self.left_by, self.look
         is_traced, grad_enabled, alone = self.is_traced, self.torch._C.is_grad_enabled, self.unseen.alone
         is_compiling, notice, called = self.is_compiling, self._notice_batch, self.nan.batch.called
-        heal = self.guest.heal
+        heal = self.agent.heal
 
         @functools.wraps(cls.__call__)
         def __call__(module, *args, **kwargs):  # noqa: N807
@@ -204,7 +204,7 @@ class _Adapter:
         inner_next, inner_iter = _BaseDataLoaderIter.__next__, DataLoader.__iter__
         self.nan.samples.patch(_BaseDataLoaderIter)
         samples = self.nan.samples
-        looks, look, alone = self.guest.holdings, self.look, self.unseen.alone
+        looks, look, alone = self.agent.holdings, self.look, self.unseen.alone
 
         @functools.wraps(inner_next)
         def __next__(iterator):  # noqa: N807
@@ -403,12 +403,12 @@ class _Adapter:
         self.device.read()
         if self.births.newborn:
             self.births.count()
-        self.guest.census.tell(monotonic())
-        self.guest.holdings.tick(self.beat.steps)
+        self.agent.census.tell(monotonic())
+        self.agent.holdings.tick(self.beat.steps)
         self.compiles.tell()
         self.look.rarely()
         self.settings.tell()
-        saves_of(self.guest).look()
+        saves_of(self.agent).look()
         if self.healing is not None:
             self.healing.rarely()
 
@@ -436,7 +436,7 @@ class _Adapter:
         module_class.train = train
 
     def _patch_save(self):
-        saves_of(self.guest).around(self.torch, "save", _where_saved, save_failed.tell)
+        saves_of(self.agent).around(self.torch, "save", _where_saved, save_failed.tell)
         timed(self.torch, "save", self.beat, f.CHECKPOINT)
 
     # --- workers and the compiler -------------------------------------------------------------------------
@@ -444,12 +444,12 @@ class _Adapter:
     def _patch_workers(self):
         from torch.utils.data._utils import worker
 
-        inner, guest = worker._worker_loop, self.guest
+        inner, agent = worker._worker_loop, self.agent
 
         @functools.wraps(inner)
         def _worker_loop(*args, **kwargs):
-            guest.guard(guest.greet)("worker")
-            guest.guard(objects.watch_worker)(guest)
+            agent.guard(agent.greet)("worker")
+            agent.guard(objects.watch_worker)(agent)
             return inner(*args, **kwargs)
 
         worker._worker_loop = _worker_loop
@@ -471,8 +471,8 @@ class _Adapter:
             callback.on_compile_start(guard(begin))
             callback.on_compile_end(guard(end))
 
-        self.guest.hook.when_imported("torch._dynamo.callback", watch)
-        self.guest.hook.when_imported("torch._dynamo.eval_frame", self.guard(self._not_compiled))
+        self.agent.hook.when_imported("torch._dynamo.callback", watch)
+        self.agent.hook.when_imported("torch._dynamo.eval_frame", self.guard(self._not_compiled))
 
     def _not_compiled(self, eval_frame):
         """Within what is compiled our own functions are run, never compiled: but for those that step aside."""

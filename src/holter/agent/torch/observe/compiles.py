@@ -32,17 +32,17 @@ _SIZE = re.compile(r"([\w.\[\]'\"]+?)\.size\(\)\[|([\w.\[\]'\"]+?)\.shape|___che
 class Compiles:
     """Counts compilations by the frame's own line, a library's frame by the user's line that called it."""
 
-    def __init__(self, guest, torch):
-        self.guest = guest
+    def __init__(self, agent, torch):
+        self.agent = agent
         self.torch = torch
-        self.ledger = Retraces(guest)
+        self.ledger = Retraces(agent)
         self.known = {}  # id of a code -> how many of its failed guards were read
         self.makers = {}  # id of a code -> the line that last asked for it to be compiled, how often, for how many
         self.made = {}  # id of an entry -> how often its code had been asked for at its last compilation
         self.depth = 0
 
     def patch(self):
-        self.guest.hook.when_imported("torch._dynamo.convert_frame", self.guest.guard(self._patch_dynamo))
+        self.agent.hook.when_imported("torch._dynamo.convert_frame", self.agent.guard(self._patch_dynamo))
         self._patch_trace()
         self._patch_compile()
 
@@ -50,7 +50,7 @@ class Compiles:
         self.ledger.tell()
 
     def _patch_dynamo(self, convert_frame):
-        inner, guard, note = convert_frame._compile, self.guest.guard, self._note
+        inner, guard, note = convert_frame._compile, self.agent.guard, self._note
 
         @functools.wraps(inner)
         def _compile(code, *args, **kwargs):
@@ -107,7 +107,7 @@ class Compiles:
 
     def _patch_compile(self):
         """Where compiled functions are made: in a loop, each is compiled anew."""
-        torch, makers, guard = self.torch, self.makers, self.guest.guard
+        torch, makers, guard = self.torch, self.makers, self.agent.guard
         inner = torch.compile
 
         @functools.wraps(inner)
@@ -127,7 +127,7 @@ class Compiles:
         torch.compile = compiled
 
     def _patch_trace(self):
-        jit, guard, ledger = self.torch.jit, self.guest.guard, self.ledger
+        jit, guard, ledger = self.torch.jit, self.agent.guard, self.ledger
         inner = jit.trace
 
         @functools.wraps(inner)

@@ -41,15 +41,15 @@ def _module_init(module, *args, **kwargs):
 class Births:
     """Knows every module that lives, weakly, and takes whole models into the census: not the parts of others."""
 
-    def __init__(self, guest, torch):
-        self.guest = guest
+    def __init__(self, agent, torch):
+        self.agent = agent
         self.torch = torch
         self.modules = {}  # id -> weak reference; half-built modules can't always be hashed
         self.newborn = []  # modules made since the last count, with the line that made them
 
     def patch(self, optimizer_born):
         nn, optim, data = self.torch.nn, self.torch.optim, self.torch.utils.data
-        census, guard = self.guest.census, self.guest.guard
+        census, guard = self.agent.census, self.agent.guard
 
         def born(optimizer):
             weights = {id(p): p.numel() * p.element_size() for g in optimizer.param_groups for p in g["params"]}
@@ -91,7 +91,7 @@ class Births:
         parts = {id(child) for module, _ in alive for child in module.children()}
         for module, site in alive:
             if site is not None and id(module) not in parts:
-                self.guest.census.born("model", module, site)
+                self.agent.census.born("model", module, site)
 
     def models_with(self, parameters):
         """The outermost models that hold any of these parameters, given by their ids."""

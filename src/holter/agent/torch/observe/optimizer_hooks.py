@@ -6,7 +6,7 @@ import inspect
 
 def keep(adapter, after):
     """Have `after` called after each step, whatever the compiler does to the hooks."""
-    adapter.guest.hook.when_imported("torch._dynamo.eval_frame", lambda module: _outlast(adapter, module, after))
+    adapter.agent.hook.when_imported("torch._dynamo.eval_frame", lambda module: _outlast(adapter, module, after))
 
 
 def _outlast(adapter, eval_frame, after):

@@ -17,8 +17,8 @@ _IDLE = 3  # passes in a row in which nothing is trained: a look at one batch be
 class Plan:
     """Counts the passes over the loader that training draws from, and looks once for the number of epochs."""
 
-    def __init__(self, guest, samples):
-        self.guest = guest
+    def __init__(self, agent, samples):
+        self.agent = agent
         self.samples = samples
         self.drew_from = None
         self.drawn = self.idle = 0
@@ -32,7 +32,7 @@ class Plan:
         self.known = False  # a Trainer has said its plan: it knows better
 
     def pass_begins(self, loader, iterator):
-        key, beat = id(loader), self.guest.beat
+        key, beat = id(loader), self.agent.beat
         passes, steps = self.passes.get(key, (0, -1))
         self._idles(passes > 0 and 0 < beat.steps == steps)
         # A pass for validation, or one after which nothing was stepped, is no epoch.
@@ -54,7 +54,7 @@ class Plan:
         drawn, self.drawn = self.samples.draws - self.drawn, self.samples.draws
         self.idle = self.idle + 1 if untrained and drawn <= 1 else 0
         if self.idle == _IDLE:
-            self.guest.say("idle-passes", step=self.guest.beat.steps, epoch=self.epoch)
+            self.agent.say("idle-passes", step=self.agent.beat.steps, epoch=self.epoch)
 
     def stepped(self, beat):
         """After a step, once a second: which epoch this is, and what is still planned."""
@@ -72,8 +72,8 @@ class Plan:
 
     def _epoch_is(self, epoch):
         self.epoch = epoch
-        self.guest.beat.new_epoch(epoch)
-        self.guest.say("epoch", epoch=epoch, step=self.guest.beat.steps)
+        self.agent.beat.new_epoch(epoch)
+        self.agent.say("epoch", epoch=epoch, step=self.agent.beat.steps)
 
     def tell(self, beat, epochs=0, per_epoch=0, steps=0, source=""):
         """Say the plan when it is new; `steps` counts optimizer steps, `per_epoch` batches."""
@@ -84,14 +84,14 @@ class Plan:
         # A loop's own numbers are a guess: the header holds only what a Trainer has said.
         beat.plan(steps=0 if source == "loop" else steps, per_epoch=per_epoch, epochs=epochs)
         if any(plan):
-            self.guest.say("plan", steps=steps, epochs=epochs, steps_per_epoch=per_epoch, source=source)
+            self.agent.say("plan", steps=steps, epochs=epochs, steps_per_epoch=per_epoch, source=source)
 
     def say_batch(self, step, shapes):
         """Tell of a batch that is shaped like none of the last ones: two that take turns are told once each."""
         if self.batches < _BATCH_EVENTS and shapes not in self.shapes:
             self.batches += 1
             self.shapes = [*self.shapes[1 - _SHAPES :], shapes]
-            self.guest.say("batch", step=step, shapes=shapes)
+            self.agent.say("batch", step=step, shapes=shapes)
 
 
 def _around_the_loader(loops):

@@ -6,8 +6,8 @@ _TOLD = 5
 class Settings:
     """Tells how many threads PyTorch computes with, once and when it changes."""
 
-    def __init__(self, guest, torch):
-        self.guest = guest
+    def __init__(self, agent, torch):
+        self.agent = agent
         self.torch = torch
         self.known = None
         self.told = 0
@@ -18,7 +18,7 @@ class Settings:
         if threads != self.known and self.told < _TOLD:
             self.known = threads
             self.told += 1
-            self.guest.say("settings", framework="torch", intra_op=threads[0], inter_op=threads[1])
+            self.agent.say("settings", framework="torch", intra_op=threads[0], inter_op=threads[1])
 
 
 def loader_facts(loader):

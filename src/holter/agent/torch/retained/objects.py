@@ -181,16 +181,16 @@ def _parameters(module):
     yield from module.buffers()
 
 
-def join(guest, torch):
+def join(agent, torch):
     """Let the census of this process know PyTorch's own things."""
-    guest.holdings.kinds.append(TorchKinds(torch))
-    guest.holdings.on_device = device_bytes(torch)
+    agent.holdings.kinds.append(TorchKinds(torch))
+    agent.holdings.on_device = device_bytes(torch)
 
 
-def watch_worker(guest):
+def watch_worker(agent):
     """In a worker: look at own memory between two batches, starting from the dataset."""
     fetchers = sys.modules["torch.utils.data._utils.fetch"]
-    holdings = guest.holdings
+    holdings = agent.holdings
     batches = 0
 
     for cls in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):

@@ -1,7 +1,7 @@
 """A crash in compiled code.
 
 What it sees: the run, or a child of it, ended by SIGSEGV, SIGBUS, SIGABRT, SIGILL or SIGFPE.
-Why it matters: Python prints no traceback then; the stack that the beacon kept at that moment has the line.
+Why it matters: Python prints no traceback then; the stack that the agent kept at that moment has the line.
 May be confused with: a bus error for want of shared memory, which is told as that; an abort that reports want of
 memory (`std::bad_alloc`).
 How sure: established that it crashed there when a stack was captured; supported when only the signal is known.

@@ -1,6 +1,6 @@
 """An ordinary exception of the user's program.
 
-What it sees: a non-zero exit with an uncaught exception, from the beacon's event or the traceback in the output.
+What it sees: a non-zero exit with an uncaught exception, from the agent's event or the traceback in the output.
 Why it matters: the last user line of a long traceback is what has to change, and it is rarely the last line.
 May be confused with: exceptions that only report another illness (no space, no memory, a dead worker); where one
 of those is found, this finding gives way to it.

@@ -1,6 +1,6 @@
-"""What the beacon costs a PyTorch step: patches switched on and off within one process, step by step in blocks.
+"""What the agent costs a PyTorch step: patches switched on and off within one process, step by step in blocks.
 
-Run under the beacon (bench/run.py does so). Prints one line of JSON.
+Run under the agent (bench/run.py does so). Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def main() -> None:
                 "patches": len(patched) + len(hooks),
                 "warm_us": warm(optimizer, {name: ours for _owner, name, ours, _plain in patched}),
                 "step_us": statistics.median(times[False]) * 1e6,
-                "beacon_us": statistics.median(paired) * 1e6,
+                "agent_us": statistics.median(paired) * 1e6,
                 "quartiles_us": [q * 1e6 for q in statistics.quantiles(paired, n=4)],
             }
         )

@@ -15,7 +15,7 @@ import holter
 
 SOURCE = Path(holter.__file__).resolve().parent
 INJECTED = SOURCE / "agent" / "inject" / "sitecustomize.py"
-GUESTS = [
+AGENT_FILES = [
     *sorted((SOURCE / "agent").rglob("*.py")),
     SOURCE / "record" / "__init__.py",
     SOURCE / "record" / "ring_format.py",
@@ -28,8 +28,8 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
-@pytest.mark.parametrize("path", GUESTS, ids=name_of)
-def test_a_guests_file_parses_as_python_3_9(path: Path) -> None:
+@pytest.mark.parametrize("path", AGENT_FILES, ids=name_of)
+def test_a_agents_file_parses_as_python_3_9(path: Path) -> None:
     """No `match`, no `except*`, no brackets around several `with` items."""
     assert ast.parse(path.read_text(), feature_version=(3, 9))
 
@@ -40,18 +40,18 @@ def test_a_newer_syntax_would_be_seen() -> None:
         ast.parse("match x:\n    case 1: pass", feature_version=(3, 9))
 
 
-def test_guests_call_nothing_newer_than_python_3_9() -> None:
+def test_agents_call_nothing_newer_than_python_3_9() -> None:
     """vermin knows when each function and argument of the standard library came."""
     pytest.importorskip("vermin")
     start = "import sys, vermin; sys.exit(vermin.main())"
     command = [sys.executable, "-c", start, "--no-tips", "--no-parse-comments", "-t=3.9-", "--violations"]
-    done = subprocess.run([*command, *map(str, GUESTS)], capture_output=True, text=True)
+    done = subprocess.run([*command, *map(str, AGENT_FILES)], capture_output=True, text=True)
 
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("path", GUESTS, ids=name_of)
-def test_a_guest_imports_only_the_standard_library_and_its_own(path: Path) -> None:
+@pytest.mark.parametrize("path", AGENT_FILES, ids=name_of)
+def test_a_agent_imports_only_the_standard_library_and_its_own(path: Path) -> None:
     """Whatever is installed beside the user's framework, or is not; an adapter may ask for more of its own framework
     once that has been imported, so never when the adapter itself is."""
     package = path.relative_to(SOURCE).parts[:-1]
@@ -73,7 +73,9 @@ def test_a_guest_imports_only_the_standard_library_and_its_own(path: Path) -> No
         for name in names:
             top = name.split(".")[0]
             ours = path == INJECTED and name in ("_holter.agent.core", "sitecustomize")
-            ours = ours or (path.stem.startswith("adapter") and top in (*path.parts, path.stem[8:]) and node not in tree.body)
+            ours = ours or (
+                path.stem.startswith("adapter") and top in (*path.parts, path.stem[8:]) and node not in tree.body
+            )
             assert ours or top in sys.stdlib_module_names, f"line {node.lineno}: {name}"
             assert name not in NEWER
 

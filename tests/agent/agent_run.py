@@ -1,4 +1,4 @@
-"""Runs a script with the beacon in its environment, and reads back what the guest wrote."""
+"""Runs a script with the agent in its environment, and reads back what the agent wrote."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class Slot(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a script printed, and what its guest recorded."""
+    """What a script printed, and what its agent recorded."""
 
     code: int
     out: str
@@ -46,20 +46,20 @@ class Run(NamedTuple):
         return [event for event in self.events if event["k"] == kind]
 
 
-def run(folder: Path, script: str, guest: bool = True, **environ: str) -> Run:
-    """Run the text of a script in `folder`, as `train.py`, with or without the guest."""
+def run(folder: Path, script: str, agent: bool = True, **environ: str) -> Run:
+    """Run the text of a script in `folder`, as `train.py`, with or without the agent."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(textwrap.dedent(script))
-    guests = folder / "guests"
-    guests.mkdir(exist_ok=True)
+    agents = folder / "guests"
+    agents.mkdir(exist_ok=True)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("HOLTER", "PYTHONPATH"))}
     env.update(TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", **{"CUDA_VISIBLE_DEVICES": "", **environ})
-    if guest:
-        env.update(HOLTER_GUESTS=str(guests), PYTHONPATH=str(INJECT))
+    if agent:
+        env.update(HOLTER_AGENT_DIR=str(agents), PYTHONPATH=str(INJECT))
     command = [sys.executable, "train.py"]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
     events, words, slots = [], None, []
-    for file in sorted(guests.iterdir()):
+    for file in sorted(agents.iterdir()):
         if file.suffix == ".jsonl":
             events += [json.loads(line) for line in file.read_text().splitlines()]
         elif file.suffix == ".ring":

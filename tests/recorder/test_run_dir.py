@@ -1,4 +1,4 @@
-"""The guests' folder: brought home when nobody is left, untouched while anybody is."""
+"""The agents' folder: brought home when nobody is left, untouched while anybody is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holter.recorder.launch import run_dir, state_dir
 
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A guests' folder where `clear_abandoned` looks for them."""
+    """A agents' folder where `clear_abandoned` looks for them."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made = Path(tempfile.mkdtemp(prefix=f"holter-{os.getuid()}-", dir=tmp_path))
     yield made
@@ -41,7 +41,7 @@ def ended() -> int:
 
 
 def test_a_dead_keepers_folder_is_brought_home(room: Path, record: Path) -> None:
-    """What the guests wrote lies in the record, private, and the folder is gone; empty files are dropped."""
+    """What the agents wrote lies in the record, private, and the folder is gone; empty files are dropped."""
     pid = ended()
     run_dir.note_owner(room, pid, record)
     (room / f"{pid}.jsonl").write_text("a line\n")
@@ -90,7 +90,7 @@ def test_a_later_process_with_the_keepers_number_is_not_the_keeper(room: Path, r
     assert room.exists() is not Path("/proc").exists()
 
 
-def test_a_guest_that_outlived_the_keeper_keeps_its_folder(room: Path, record: Path) -> None:
+def test_a_agent_that_outlived_the_keeper_keeps_its_folder(room: Path, record: Path) -> None:
     """Recorder and keeper were killed, but the training goes on and writes."""
     run_dir.note_owner(room, ended(), record)
     (room / f"{os.getpid()}.ring").write_bytes(b"x")
@@ -119,7 +119,7 @@ def test_a_folder_that_never_had_an_owner_is_cleared_after_a_day(room: Path) -> 
     assert not room.exists()
 
 
-def test_a_record_that_is_gone_takes_its_guests_along(room: Path, tmp_path: Path) -> None:
+def test_a_record_that_is_gone_takes_its_agents_along(room: Path, tmp_path: Path) -> None:
     """Nobody can read them any more."""
     run_dir.note_owner(room, ended(), tmp_path / "removed")
     run_dir.clear_abandoned()
@@ -139,7 +139,7 @@ def test_another_users_folder_is_left_alone(room: Path, record: Path) -> None:
     assert not list((record / "guests").iterdir())
 
 
-def test_a_link_among_the_guests_files_is_not_followed(room: Path, record: Path, tmp_path: Path) -> None:
+def test_a_link_among_the_agents_files_is_not_followed(room: Path, record: Path, tmp_path: Path) -> None:
     """What it leads to stays where it is, and is not copied."""
     (tmp_path / "private").write_text("private")
     (room / "1.jsonl").symlink_to(tmp_path / "private")
@@ -168,12 +168,12 @@ def test_the_commands_environment_is_the_users_own_with_us_in_front() -> None:
     """Nothing else is changed, and without a folder nothing at all."""
     base = {"A": "1", "PYTHONPATH": "/x"}
 
-    found = run_dir.environment(Path("/guests"), "r-0001", base)
+    found = run_dir.environment(Path("/agents"), "r-0001", base)
 
     assert found == {
         "A": "1",
         "PYTHONPATH": f"{run_dir.INJECT}{os.pathsep}/x",
-        "HOLTER_GUESTS": "/guests",
+        "HOLTER_AGENT_DIR": "/agents",
         "HOLTER_RUN": "r-0001",
     }
     assert run_dir.environment(None, "r-0001", base) == base
@@ -185,7 +185,8 @@ def test_the_state_between_two_attempts_is_not_taken_for_abandoned(room: Path, m
     made = state_dir.make()
     assert made.fast is not None
     (made.fast / "state").write_text("of the first attempt")
-    words = "from holter.recorder import run_dir as g; import sys; g._bases = lambda: sys.argv[1:]; g.clear_abandoned()"
+    words = "import sys; from holter.recorder.launch import run_dir as g; g._bases = lambda: sys.argv[1:]"
+    words += "; g.clear_abandoned()"
     subprocess.run([sys.executable, "-c", words, str(room.parent)], check=True)
 
     assert (made.fast / "state").exists()

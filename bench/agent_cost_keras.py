@@ -1,6 +1,6 @@
-"""What the beacon costs a step of Keras' fit: patches switched on and off between short calls of fit in one process.
+"""What the agent costs a step of Keras' fit: patches switched on and off between short calls of fit in one process.
 
-Run under the beacon (bench/run.py does so). Prints one line of JSON.
+Run under the agent (bench/run.py does so). Prints one line of JSON.
 """
 
 from __future__ import annotations
