@@ -1,4 +1,4 @@
-"""A loss on a GPU that is no number: found with its step and history, and the device never made to wait."""
+"""A loss on a GPU that is non-finite: found with its step and history, and the device never made to wait."""
 
 from __future__ import annotations
 

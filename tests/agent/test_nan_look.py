@@ -1,4 +1,4 @@
-"""The look at the first loss that is no number: what it finds, and that the training never notices it."""
+"""The look at the first loss that is non-finite: what it finds, and that the training never notices it."""
 
 from __future__ import annotations
 

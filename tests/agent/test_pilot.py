@@ -1,4 +1,4 @@
-"""One small gradient stands for all: what is no number in it is seen, wherever it lies and however it is stored."""
+"""One small gradient stands for all: what is non-finite in it is seen, wherever it lies and however it is stored."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_models_rebuilt_in_a_loop_are_counted_alive(tmp_path: Path) -> None:
 
 
 def test_a_nan_loss_is_told_by_its_first_step(tmp_path: Path) -> None:
-    """The step at which the loss stopped being a number is known, also among steps of microseconds."""
+    """The step at which the loss became non-finite is known, also among steps of microseconds."""
     from holter.record.ring_reader import RingView
     from holter.record.steps import window
 

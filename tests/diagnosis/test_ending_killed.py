@@ -1,4 +1,4 @@
-"""A SIGKILL is want of memory only where the kernel says so."""
+"""A SIGKILL is lack of memory only where the kernel says so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_counter_rise_in_the_runs_cgroup_is_an_oom_kill():
     ending = ending_of(record)
 
     assert ending.kind == "oom-killed"
-    assert "killed by the kernel for want of memory" in ending.claim
+    assert "killed by the kernel: out of memory" in ending.claim
     assert any("oom_kill 0 → 1" in one.value for one in ending.evidence)
     assert any(one.what == "process" and "killed" in one.value for one in ending.evidence)
 
@@ -34,7 +34,7 @@ def test_bare_sigkill_is_told_as_just_that():
 
     assert ending.kind == "killed"
     assert "2.0 GB of 8.0 GB" in ending.claim
-    assert "want of memory" not in ending.claim
+    assert "lack of memory" not in ending.claim
 
 
 def test_global_counter_alone_is_not_this_runs_oom():
@@ -206,7 +206,7 @@ def test_both_gone_at_once_is_told_without_guessing():
 
 
 def test_both_gone_at_the_limit_gives_a_hypothesis_only():
-    """Gone together with memory at 97 % of the limit: want of memory is a guess and is graded as one."""
+    """Gone together with memory at 97 % of the limit: lack of memory is a guess and is graded as one."""
     record = growing_run()
     memory(record, 60, 7.8 * GB)
     record.recorder_lost = True

@@ -37,7 +37,7 @@ def trained(curve, seconds=60, *, limit=8 * GB, epochs=0, planned=0, noise=5 * M
 
 
 def killed(record, seconds=60):
-    """End a run by the kernel's hand, for want of memory."""
+    """End a run by the kernel's hand, for lack of memory."""
     record.events = [event for event in record.events if event["k"] not in ("exited", "end")]
     return memory(record, seconds + 0.2, 1 * MB, oom_kill=1).exit(seconds, 137, "SIGKILL")
 

@@ -1,4 +1,4 @@
-"""Want of memory: which family the curve speaks for."""
+"""Lack of memory: which family the curve speaks for."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_steady_growth_where_no_adapter_could_see_steps():
 def test_cuda_out_of_memory_in_the_first_step_blames_the_batch_and_the_line():
     """A CUDA OOM in the forward of step 1 is the batch, with the user's line and what was asked for."""
     record = ordinary_run(seconds=6, steps=False)
-    record.sample(5.5, agents=[{"pid": 10, "phase": "forward", "step": 0, "epoch": 1}])
+    record.sample(5.5, guests=[{"pid": 10, "phase": "forward", "step": 0, "epoch": 1}])
     record.sample(5.6, nvidia={"list": [{"index": 0, "total": 8e9, "used": 7.9e9, "tree": 7.5e9}]})
 
     told = verdict(exception(record, 6, "OutOfMemoryError", CUDA, line=23).exit(6.5, 1))
@@ -121,7 +121,7 @@ def test_cuda_out_of_memory_in_the_first_step_blames_the_batch_and_the_line():
     ],
 )
 def test_every_wording_of_a_refused_allocation_is_known(kind, message):
-    """Each framework's words for want of memory give a memory cause, and the bare exception gives way."""
+    """Each framework's words for lack of memory give a memory cause, and the bare exception gives way."""
     told = verdict(exception(ordinary_run(), 59, kind, message).exit(60, 1))
 
     assert told.findings[0].family in ("oversize", "leak")
@@ -129,7 +129,7 @@ def test_every_wording_of_a_refused_allocation_is_known(kind, message):
 
 
 def test_error_that_only_mentions_memory_is_an_ordinary_one():
-    """pin_memory and memory_format are not want of memory."""
+    """pin_memory and memory_format are not lack of memory."""
     record = exception(ordinary_run(), 59, "TypeError", "pin_memory got memory_format=None").exit(60, 1)
 
     assert causes(verdict(record)) == ["user-error"]

@@ -101,7 +101,7 @@ def test_half_precision_is_not_blamed_for_losses_that_ran_away():
 
 
 def test_a_gradient_at_the_slope_of_a_root_is_math():
-    """A finite loss with a gradient that is no number, and one root in the graph."""
+    """A finite loss with a gradient that is non-finite, and one root in the graph."""
     lines = [{"file": "/home/u/train.py", "line": 8, "function": "norm", "code": "return torch.sqrt(d)"}]
     found = first(seen(ordinary_run(), what="gradient", slopes=[{"op": "sqrt", "lines": lines, "sure": True}]))
 
@@ -136,14 +136,14 @@ def test_a_guess_does_not_stand_before_another_error():
 
 
 def test_an_exception_that_says_so_is_enough_for_the_family():
-    """A loop that nothing could look into, and that ended itself for a loss that is no number."""
+    """A loop that nothing could look into, and that ended itself for a loss that is non-finite."""
     record = exception(ordinary_run(), 41, "RuntimeError", "loss became NaN at step 300")
 
     assert causes(verdict(record.exit(42, code=1)))[0].startswith("nan.")
 
 
 def on_a_gpu(seconds=60):
-    """A run whose loss is no number from step 300 on, and of which nothing but that could be seen."""
+    """A run whose loss is non-finite from step 300 on, and of which nothing but that could be seen."""
     record = seen(ordinary_run(seconds=seconds), looked_at=0, params={}, losses=CALM, updated=True)
     return record.steps(58, 570, bad_loss=560)
 
@@ -170,7 +170,7 @@ def test_a_run_whose_loss_is_no_number_is_not_ticked_off():
 
 
 def test_the_fact_stands_behind_an_error_that_ended_the_run_by_itself():
-    """Another exception is why it stopped; that the loss was no number before is told all the same."""
+    """Another exception is why it stopped; that the loss was non-finite before is told all the same."""
     record = exception(on_a_gpu(), 58.5, "KeyError", "'labels'")
 
     assert causes(verdict(record.exit(59, code=1))) == ["user-error", "nan.unexplained"]
@@ -184,7 +184,7 @@ def test_losses_that_recovered_are_no_finding():
 
 
 def test_a_loss_that_recovered_in_the_very_last_window_is_no_finding():
-    """A window says that one of its losses was no number; that a later one of it was, the event says."""
+    """A window says that one of its losses was non-finite; that a later one of it was, the event says."""
     record = seen(ordinary_run(seconds=40, steps=False), looked_at=0, params={})
     record.event("nan-over", 40.2, pid=TRAINER, step=301).steps(40.5, 310, bad_loss=300)
 
@@ -230,7 +230,7 @@ def test_an_infinite_norm_of_a_loss_scaler_is_silent():
 
 
 def test_a_message_about_bad_input_is_data():
-    """Libraries refuse what is no number; then nothing has been trained on it."""
+    """Libraries refuse what is non-finite; then nothing has been trained on it."""
     record = exception(ordinary_run(), 30, "ValueError", "Input X contains NaN.")
 
     assert causes(verdict(record.exit(31, code=1)))[0] == "nan.data"

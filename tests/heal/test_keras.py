@@ -1,4 +1,4 @@
-"""Keras on TensorFlow under --heal: a batch in parts has the same update and metrics; what is no number is left out."""
+"""Keras on TensorFlow under --heal: a batch in parts has the same update and metrics; what is not finite is left out."""
 
 from __future__ import annotations
 

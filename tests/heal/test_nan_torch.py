@@ -1,4 +1,4 @@
-"""An update that is no number does not reach the weights, and the training goes on: real scripts, unchanged."""
+"""An update that is non-finite does not reach the weights, and the training goes on: real scripts, unchanged."""
 
 from __future__ import annotations
 
@@ -162,14 +162,14 @@ def test_weights_that_are_no_numbers_go_back_to_the_last_good_state(tmp_path: Pa
     assert finite(printed(healed))
     (told,) = healed.kind("intervention")
     assert (told["act"], told["keeps"]) == ("go-back", "equivalent")
-    found = re.search("the weights are no numbers at step 91: back to the state of step ([0-9]+)", told["text"])
+    found = re.search("the weights are non-finite at step 91: back to the state of step ([0-9]+)", told["text"])
     assert found is not None, told["text"]
     steps = healed.out.splitlines()  # which state was the last kept goes by time: it is that one to the last bit
     assert steps[92 - 1] == steps[int(found[1])]
 
 
 def test_what_comes_again_after_going_back_is_let_go_with_its_cause(tmp_path: Path) -> None:
-    """It does not loop: the run ends as it would have, and the line that makes no numbers is named."""
+    """It does not loop: the run ends as it would have, and the line that makes non-finites is named."""
     fault = "loss = loss * torch.log(loss.detach() * 0 - 1) if step > 60 else loss"
     healed = run(tmp_path, script(fault=fault), HOLTER_HEAL="safe")
     weights, *_ = printed(healed)
@@ -178,7 +178,7 @@ def test_what_comes_again_after_going_back_is_let_go_with_its_cause(tmp_path: Pa
     assert set(acts(healed)) == {"hold-update", "go-back"}
     assert acts(healed).count("go-back") == 1
     (told,) = healed.kind("declined")
-    assert "the last 3 updates were no numbers again" in told["because"]
+    assert "the last 3 updates were non-finite again" in told["because"]
 
 
 def test_data_that_is_bad_everywhere_is_let_go(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_data_that_is_bad_everywhere_is_let_go(tmp_path: Path) -> None:
     healed = run(tmp_path, script("x[160:, 3] = float('nan')"), HOLTER_HEAL="safe")
 
     (told,) = healed.kind("declined")
-    assert "updates were no numbers: `input 0` holds NaN in feature 3 of every sample" in told["because"]
+    assert "updates were non-finite: `input 0` holds NaN in feature 3 of every sample" in told["because"]
     assert told["step"] == 43
     assert len(healed.kind("intervention")) < 10
 
@@ -247,7 +247,7 @@ def test_elements_at_the_edge_of_a_function_are_left_out_and_the_rest_is_learnt(
     exact = [float(done.out.split()[-1]) for done in (stable, healed)]
     assert exact[1] > exact[0] - 0.03 > 0.8
     assert set(acts(healed)) == {"mask-gradient"}
-    assert "`log` at line 20 makes no number" in healed.kind("intervention")[0]["text"]
+    assert "`log` at line 20 makes non-finite" in healed.kind("intervention")[0]["text"]
     assert len(acts(healed)) < 20
 
 

@@ -1,4 +1,4 @@
-"""On a GPU a training goes back when its weights are no numbers, and the device is never made to wait for it."""
+"""On a GPU a training goes back when its weights are non-finite, and the device is never made to wait for it."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_a_kill_for_want_of_memory_goes_on_from_its_state_where_nothing_heeds_th
 
 
 def refused(*declined: str) -> Verdict:
-    """A PyTorch run that ended with an error for want of memory, with what its reflexes have declined."""
+    """A PyTorch run that ended with an error for lack of memory, with what its reflexes have declined."""
     found = ended("exception", "oversize.batch")
     found.run["frameworks"] = {"torch": "2"}
     acts = tuple({"act": "split-loader", "done": False, "because": because} for because in declined)

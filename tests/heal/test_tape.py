@@ -1,4 +1,4 @@
-"""Loops with a GradientTape under --heal: an update that is no number is not made, whichever way the step is run."""
+"""Loops with a GradientTape under --heal: an update that is non-finite is not made, whichever way the step is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of steps: what is merged adds up, and a loss that is no number is told by its step."""
+"""Windows of steps: what is merged adds up, and a loss that is non-finite is told by its step."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_sick_run_has_every_block():
     """How it ended, why, the curve against the limit, the kernel's counter, the processes, the cure."""
     page = shown(leaking_run())
 
-    assert page.startswith("✗ python train.py was killed by the kernel for want of memory, 1 min in,")
+    assert page.startswith("✗ python train.py was killed by the kernel: out of memory, 1 min in,")
     assert "step 550 of 9,380" in page
     assert re.search(r"Why +Memory grew [\d.]+ MB per step", page)
     assert re.search(r"Proof +run's memory +[\d.]+ GB [▁▂▃▄▅▆▇█]+ [\d.]+ GB ── limit 8.0 GB", page)

@@ -123,7 +123,7 @@ PATCHES = [
     # ---- PyTorch under --heal
     *_of(HEAL, _TORCH, "torch/heal/nonfinite.py", "torch.optim.optimizer",
          "_global_optimizer_pre_hooks _global_optimizer_post_hooks",
-         "an update that is no number is held back: PyTorch's own global hooks, nothing is replaced"),
+         "an update that is non-finite is held back: PyTorch's own global hooks, nothing is replaced"),
     *_of(HEAL, _TORCH, "torch/heal/split.py", "MODEL", "__call__", "a call that does not fit is made in parts"),
     *_of(HEAL, _TORCH, "torch/heal/loss.py", "torch.nn.functional", "cross_entropy",
          "logits of a large vocabulary that do not fit", _NEAR),

@@ -38,7 +38,7 @@ class Exports:
                 raise UsageError(f"--export {name} is not known", f"Say one of: {', '.join(names())}")
             module = tool(name)
             if where and not getattr(module, "WHERE", ""):
-                raise UsageError(f"--export {word} says too much", f"Say: --export {name}")
+                raise UsageError(f"{name} takes no destination", f"Say: --export {name}")
             if getattr(module, "LISTENS", False):
                 # Here and not there: the command is told the port, and must not wait until someone is behind it.
                 self._listeners[name] = socket.create_server(("127.0.0.1", 0))

@@ -1,6 +1,6 @@
 """`%%holter` in a notebook: the cell as a run of its own, with a live strip above its output and the verdict below.
 
-The cell runs in a process of its own: it sees no variables of the notebook, and one that is killed for want of memory
+The cell runs in a process of its own: it sees no variables of the notebook, and one that is killed for lack of memory
 takes no kernel with it.
 """
 

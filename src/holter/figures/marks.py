@@ -113,7 +113,7 @@ def _words(kind: str, event: dict[str, Any]) -> str:
         return f"nothing was read for {number(event, 'monotonic') or 0:.0f} s"
     if kind == "early-stop":
         return f"stopped on purpose by {text(event, 'by')}"
-    return f"the {text(event, 'what') or 'loss'} is no number, at step {whole(event, 'step')}"
+    return f"the {text(event, 'what') or 'loss'} is non-finite, at step {whole(event, 'step')}"
 
 
 def _when(when: float | None, clock: Clock) -> dict[str, Any]:

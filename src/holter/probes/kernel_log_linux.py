@@ -1,4 +1,4 @@
-"""The kernel's own words about the run: kills for want of memory, crashes, GPU faults, failing disks."""
+"""The kernel's own words about the run: kills for lack of memory, crashes, GPU faults, failing disks."""
 
 from __future__ import annotations
 

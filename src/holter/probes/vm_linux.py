@@ -1,4 +1,4 @@
-"""The machine's paging: swap traffic, major faults, direct reclaim, and kills for want of memory."""
+"""The machine's paging: swap traffic, major faults, direct reclaim, and kills for lack of memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A batch that does not fit where it can't be split in place: the loader hands it out in parts, with one update.
 
-An error for want of memory has gone through the reflex that splits in place; what is left is outside of the model's
+An error for lack of memory has gone through the reflex that splits in place; what is left is outside of the model's
 call, in the script's own loss or metric. Two parts, then eight, then thirty-two: each is a start from the beginning
 or from the last state, and the ledger allows three that come no further.
 """

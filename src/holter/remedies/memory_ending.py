@@ -28,7 +28,7 @@ _AT_ONCE = 30.0  # seconds from a process's last words to the end of the run, wh
 
 
 def ran_out(verdict: Verdict, said_so: bool) -> bool:
-    """Whether a run ended for want of memory; `said_so`: by an exception that says it (see `said_in`)."""
+    """Whether a run ended for lack of memory; `said_so`: by an exception that says it (see `said_in`)."""
     kind, first = verdict.ending.kind, next(iter(verdict.findings), None)
     if kind == "oom-killed":  # by the kernel's own counters
         return True

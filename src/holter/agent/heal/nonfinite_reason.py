@@ -1,4 +1,4 @@
-"""Why a loss or gradient is no number, as far as the process itself can tell in the moment, and the words for it.
+"""Why a loss or gradient is non-finite, as far as the process itself can tell in the moment, and the words for it.
 
 The diagnosis says more, later, from the whole record. Here only what decides about the next act is asked: is it the
 batch, did the loss run away, or is the precision at its end?
@@ -27,7 +27,7 @@ def ran_away(losses, lowest=None):
 
 
 def is_batch(inputs):
-    """Tell whether a tensor of the batch itself holds what is no number."""
+    """Tell whether a tensor of the batch itself holds what is non-finite."""
     return bool(inputs) and inputs.get("bad") in ("nan", "inf")
 
 
@@ -60,7 +60,7 @@ def of_operation(seen):
     at = " at line %d" % seen["line"] if seen.get("line") else ""
     if seen.get("what") == "gradient":
         return "the gradient of `%s`%s is not finite" % (seen["op"], at)
-    return "`%s`%s gives no number of finite ones" % (seen["op"], at)
+    return "`%s`%s gives a non-finite value from finite ones" % (seen["op"], at)
 
 
 def cure(seen, grown, rate, more=True):

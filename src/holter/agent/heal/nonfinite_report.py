@@ -1,4 +1,4 @@
-"""The words for what was done about an update that is no number; what happens often is told ever more seldom."""
+"""The words for what was done about an update that is non-finite; what happens often is told ever more seldom."""
 
 _TOLD = 5
 
@@ -21,24 +21,24 @@ class Tell:
                 return  # from here on, and for the same sample again, at every doubling
             said = "%d updates have been left out so far; the last, of step %d: %s" % (held, step, why)
         self.known.add(why)
-        self._say("hold-update", "equivalent", step, said, "that batch is not learnt from")
+        self._say("hold-update", "equivalent", step, said, "batch skipped")
 
     def masked(self, step, mask, seen):
         """Single elements were left out of an update."""
         self.masks += 1
         at = " at line %d" % seen["line"] if seen.get("line") else ""
-        what = "%d of %d elements, whose gradient `%s`%s makes no number" % (mask.count, mask.of, mask.operation, at)
+        what = "%d of %d elements, whose gradient `%s`%s makes non-finite" % (mask.count, mask.of, mask.operation, at)
         said = "step %d was learnt without %s" % (step, what)
         if self.masks > _TOLD:
             if self.masks & (self.masks - 1):
                 return
             said = "%d steps were learnt without single elements so far; step %d without %s" % (self.masks, step, what)
-        self._say("mask-gradient", "equivalent", step, said, "these elements are not learnt from")
+        self._say("mask-gradient", "equivalent", step, said, "these elements are skipped")
 
     def back(self, step, undone, what, act, rest, keeps="changed"):
         """The training went back, and on with or without a change."""
         text = "%s at step %d: back to the state of step %d%s" % (what, step, step - undone, rest)
-        self._say(act, keeps, step, text, "the batches of %d steps are not learnt from" % undone)
+        self._say(act, keeps, step, text, "the batches of %d steps are skipped" % undone)
 
     def precision(self, step, what):
         text = what + "; on in bfloat16 in place of float16"

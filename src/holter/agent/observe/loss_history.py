@@ -1,4 +1,4 @@
-"""The last losses of a process, what is far above their usual level, and whether one was no number."""
+"""The last losses of a process, what is far above their usual level, and whether one was non-finite."""
 
 from collections import deque
 from math import inf
@@ -21,7 +21,7 @@ class History:
         self.count = 0
         self.looks = 0
         self.well = True  # the last loss was a number
-        self.numb = False  # the losses say nothing: weights are no numbers and losses are
+        self.numb = False  # the losses say nothing: weights are non-finite and losses are not
         self.spikes = []
 
     def add(self, loss):
@@ -42,7 +42,7 @@ class History:
             self.usual = self.alarm if self.well and not self.every else -inf
 
     def wants_look(self):
-        """True for the first loss that is no number, and for the first after a recovery."""
+        """True for the first loss that is non-finite, and for the first after a recovery."""
         if not self.well or self.looks >= _LOOKS:
             return False
         self.well = False
@@ -68,7 +68,7 @@ class History:
 
 
 def short(value):
-    """A number as JSON can hold it: what is no number becomes a word."""
+    """A number as JSON can hold it: what is non-finite becomes a word."""
     value = float(value)
     if value != value:
         return "nan"

@@ -2,7 +2,7 @@
 
 What it does: finds `fit` or `train_on_batch` in a loop on a model that the same loop builds, with no `clear_session`.
 Why it halts or slows a run: Keras keeps global state of every model until `clear_session`, even of those that Python
-has let go: a search or a cross-validation grows with each pass and is killed for want of memory at some fold.
+has let go: a search or a cross-validation grows with each pass and is killed for lack of memory at some fold.
 Example:
     for train, test in folds.split(x):
         model = build_model()

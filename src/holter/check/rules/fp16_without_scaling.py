@@ -4,7 +4,7 @@ What it does: finds backward() of a loss that was computed under a float16 autoc
 function with no loss scaler; in Keras, weights of float16, and `mixed_float16` with a training loop of its own that
 does not scale.
 Why it halts or slows a run: gradients below 0.00006 lose their digits in float16 and those below 0.00000006 are zero:
-weights stop moving, or the loss becomes no number.
+weights stop moving, or the loss becomes non-finite.
 Example:
     with torch.autocast("cuda", torch.float16):
         loss = loss_fn(model(x), y)

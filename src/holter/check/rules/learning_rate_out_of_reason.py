@@ -2,7 +2,7 @@
 
 What it does: finds a rate, written as a number, that is hundreds of times the usual one for its optimizer, or none.
 Why it halts or slows a run: Adam and its kin move every weight by about the rate at each step, whatever the gradient:
-at 1.0 the weights are gone in a few steps, and the loss becomes infinite or no number.
+at 1.0 the weights are gone in a few steps, and the loss becomes non-finite.
 Example:
     optimizer = torch.optim.Adam(model.parameters(), lr=1.0)
 Instead:

@@ -4,7 +4,7 @@ What it does: finds a Dataset that holds a list of texts, dicts or tuples read f
 workers.
 Why it halts or slows a run: a forked worker shares memory with the trainer until it touches it, and reading a Python
 object writes its reference count: within an epoch every worker has a copy of the whole list, and the run is killed for
-want of memory while the trainer itself has not grown.
+lack of memory while the trainer itself has not grown.
 Example:
     class Lines(Dataset):
         def __init__(self, path):

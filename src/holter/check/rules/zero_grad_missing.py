@@ -2,7 +2,7 @@
 
 What it does: finds a loop with backward() and an optimizer's step() and no `zero_grad` in it or in what it calls.
 Why it halts or slows a run: the gradients of all steps so far add up: updates get larger and larger until the loss is
-no number.
+non-finite.
 Example:
     for x, y in loader:
         loss(model(x), y).backward()

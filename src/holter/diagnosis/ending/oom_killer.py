@@ -22,7 +22,7 @@ NEAR = 0.9
 
 @dataclass(frozen=True)
 class OomKill:
-    """A process of the run that the kernel killed for want of memory, and how that is known."""
+    """A process of the run that the kernel killed for lack of memory, and how that is known."""
 
     scope: str
     at: float

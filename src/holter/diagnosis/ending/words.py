@@ -25,14 +25,14 @@ def oom_killed(record: RecordLike, kill: OomKill, left: Exit) -> Ending:
     worker = kill.role == "worker" or lost_a_worker(raised_in(record, left.m))
     evidence = list(oom_evidence(record, kill))
     if not worker:
-        return say(record, "oom-killed", "was killed by the kernel for want of memory", left, evidence)
+        return say(record, "oom-killed", "was killed by the kernel: out of memory", left, evidence)
     raised = raised_in(record, left.m)
     after = f"; the trainer then raised {raised.name}" if raised is not None else ""
     if raised is not None:
         evidence.append(Evidence("what followed", raised.headline, raised.when))
     who = kill.who if kill.role else kill.who.replace("a process of the run", "a data worker")
     more = f"the kernel killed {who}{after}"
-    return say(record, "oom-killed", "lost a data worker for want of memory", left, evidence, more)
+    return say(record, "oom-killed", "lost a data worker: out of memory", left, evidence, more)
 
 
 def stopped_by_holter(record: RecordLike) -> bool:

@@ -84,7 +84,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     on_device = bool(_ON_DEVICE.search(said))
     refused = on_device or bool(_ON_HOST.search(said))
     if kill is not None and ending.kind != "oom-killed" and kill.role != "trainer":
-        kill = None  # the run outlived it: a helper's want of memory is not the run's
+        kill = None  # the run outlived it: a helper's lack of memory is not the run's
     curve = device_curve(record) if on_device else memory_curve(record)
     suspected = False
     if kill is None and not refused:
@@ -134,7 +134,7 @@ def shape_of(
     on_device: bool,
     where: str = "",
 ) -> tuple[str, bool, str]:
-    """Name the shape of a curve that ended in want of memory, whether it is clear, and say it with numbers."""
+    """Name the shape of a curve that ended in lack of memory, whether it is clear, and say it with numbers."""
     steps = progress.step or 0
     reached = _reached(curve, asked)
     want = f"one allocation asked for {size(asked)}; " if asked else ""

@@ -79,7 +79,7 @@ def half_line(record: RecordLike) -> Culprit | None:
 
 
 def data_line(record: RecordLike, seen: Nonfinite, name: str = "") -> Culprit | None:
-    """Give the line that puts what is no number into the data, else the one that reads, makes or loads it.
+    """Give the line that puts what is non-finite into the data, else the one that reads, makes or loads it.
 
     Where the variable is known, what it was made of is looked at first.
     """
@@ -95,7 +95,7 @@ def data_line(record: RecordLike, seen: Nonfinite, name: str = "") -> Culprit | 
 
 
 def _suspects(nodes: Sequence[ast.AST]) -> Iterator[int]:
-    """Lines that write what is no number, then those that may compute it, then those that read data."""
+    """Lines that write what is non-finite, then those that may compute it, then those that read data."""
     yield from _within(nodes, _writes_nan)
     yield from _within(nodes, _computes_nan)
     yield from _within(nodes, lambda node: isinstance(node, ast.Call) and called_name(node) in _READERS)

@@ -1,4 +1,4 @@
-"""Loss or gradients that stopped being numbers: when, what went first, and which of four reasons the facts allow."""
+"""Loss or gradients that became non-finite: when, what went first, and which of four reasons the facts allow."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Nonfinite:
-    """One loss or gradient that was no number and stayed so, and the reason that the facts allow."""
+    """One loss or gradient that was non-finite and stayed so, and the reason that the facts allow."""
 
     detail: Detail
     grade: Grade
@@ -228,7 +228,7 @@ def _reason(event: dict[str, Any], growth: Growth | None) -> tuple[Detail, Grade
         return "precision", "supported"
     if grew or huge:
         return "learning-rate", "supported"
-    # That the loss is no number and stays so was seen; what is left to blame is the least that fits.
+    # That the loss is non-finite and stays so was seen; what is left to blame is the least that fits.
     looked = text(event, "k") == "nan" and (whole(event, "looked_at") or 0) > 0 and not flag(event, "cut")
     looked = looked or bool(text(event, "said"))
     slopes = rows(event, "slopes")

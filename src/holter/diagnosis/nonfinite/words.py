@@ -7,10 +7,10 @@ from holter.diagnosis.nonfinite.nonfinite import Nonfinite, magnitude
 from holter.finding import Evidence
 
 _FIRST = {
-    "loss": "the loss stopped being a number",
-    "gradient": "a gradient stopped being a number while the loss still was one",
-    "parameter": "a weight stopped being a number",
-    "input": "the loss stopped being a number",
+    "loss": "the loss became non-finite",
+    "gradient": "a gradient became non-finite while the loss was still finite",
+    "parameter": "a weight became non-finite",
+    "input": "the loss became non-finite",
 }
 
 
@@ -24,10 +24,10 @@ def first_bad(seen: Nonfinite) -> str:
     words = _FIRST.get(seen.what, _FIRST["loss"])
     if number(seen.event, "loss") is not None and seen.what in ("input", "parameter"):
         by = f"by step {seen.step:,}" if seen.step else "in training"
-        return f"weights stopped being numbers {by}, while the loss still looked like one"
+        return f"weights became non-finite {by}, while the loss still looked finite"
     if seen.what == "parameter":
         name = text(part(seen.event, "params"), "first")
-        words = f"the weights ({name} first) stopped being numbers" if name else words
+        words = f"the weights ({name} first) became non-finite" if name else words
     return f"{words} {seen.at}"
 
 
@@ -39,7 +39,7 @@ def at_operation(seen: Nonfinite) -> str:
     if op and edge:
         return f"{edge} (`{op}`{within})" if op not in edge else f"{edge}{within}"
     if op:
-        return f"`{op}`{within} gave what is no number from values that were"
+        return f"`{op}`{within} gave a non-finite value from finite ones"
     slopes = rows(event, "slopes")
     names = list(dict.fromkeys(text(row, "op") for row in slopes if row.get("sure") is True)) or [
         text(row, "op") for row in slopes

@@ -9,6 +9,17 @@ from typing import Any
 from holter.recorder.platform import here
 
 _KEEPS = {"exact": "the result is the same", "equivalent": "the same in expectation", "changed": "the result changes"}
+_DECLINED = {
+    "backup": "could not write a backup",
+    "heal": "not healed",
+    "hold-update": "could not skip the bad update",
+    "no-workers": "could not go on without data workers",
+    "restart": "not started again",
+    "resumable": "could not resume",
+    "resume": "could not resume",
+    "split-batch": "could not split the batch",
+    "split-loader": "could not split the loader's batches",
+}
 
 
 class Healing:
@@ -32,7 +43,8 @@ class Healing:
                 because = f": {event['because']}" if event.get("because") else ""
                 self._once(f"{event.get('text')} ({_KEEPS.get(event.get('keeps', ''), 'unknown')}{because})")
             elif event.get("k") == "declined":
-                self._once(f"{event.get('act')} was not possible: {event.get('because')}")
+                act = str(event.get("act"))
+                self._once(f"{_DECLINED.get(act, 'could not ' + act)}: {event.get('because')}")
 
     def _once(self, line: str) -> None:
         """Many fits that go on from the same epoch, one after the other, are one line; the record has all of them."""

@@ -37,7 +37,7 @@ class Reading:
         raise Unreadable(json.loads(line)["error"])
 
     def _exchange(self, question: bytes) -> bytes:
-        for _attempt in range(2):  # a desk that was killed, for want of memory perhaps, is started once more
+        for _attempt in range(2):  # a desk that was killed, for lack of memory perhaps, is started once more
             desk = self._started()
             self._asked = time.monotonic()
             try:

@@ -38,7 +38,7 @@ class GoodStates:
             self.next_at = _NEVER
             self.declined = "its copy of %d MB is more than memory has room for" % (size >> 20)
             return
-        # Weights may be no numbers already: then what was kept before is still the last good state.
+        # Weights may be non-finite already: then what was kept before is still the last good state.
         if self.level.holds(losses) and all(_finite(variable.value.numpy()) for variable in variables):
             self.kept = []
             self.kept = [(variable, variable.value.numpy()) for variable in variables]

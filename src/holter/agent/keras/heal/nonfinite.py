@@ -148,7 +148,7 @@ class Hold:
             model.train_function = MicroBatches(self.healer, self, model, 1)
         if begins_anew and epoch is not None and self._is_guarded():
             model.train_function._mark()
-        because = "the batches of %d steps are not learnt from" % undone
+        because = "the batches of %d steps are skipped" % undone
         self.agent.say("intervention", act=act, keeps=keeps, step=step, text=text, because=because)
         return True
 
@@ -165,7 +165,7 @@ class Hold:
             said = "%d updates have been left out so far; the last, of step %d: %s" % (self.held, step, why)
         self.agent.say(
             "intervention", act="hold-update", keeps="equivalent", step=step, text=said,
-            because="that batch is not learnt from",
+            because="batch skipped",
         )  # fmt: skip
 
     def _let_go(self, because):

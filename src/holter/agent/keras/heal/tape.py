@@ -40,7 +40,7 @@ class TapeHold:
             return False
         if self.held <= _TOLD or not self.held & (self.held - 1):
             text = "the update of step %d was left out: a gradient is not finite" % step
-            because = "that batch is not learnt from"
+            because = "batch skipped"
             self.agent.say("intervention", act="hold-update", keeps="equivalent", step=step, text=text, because=because)
         return True
 

@@ -1,4 +1,4 @@
-"""The first loss of a Keras or TensorFlow loop that is no number: one bounded look at weights and data.
+"""The first loss of a Keras or TensorFlow loop that is non-finite: one bounded look at weights and data.
 
 A step of these frameworks is mostly one compiled function: when its loss is seen, the weights have been updated with
 it. What can still be seen is the data (arrays given to `fit`, the tensors behind a dataset, a step function's
@@ -24,7 +24,7 @@ _DATASETS = 12
 
 
 class NanWatch:
-    """Sees the losses of a loop; looks at the first that is no number."""
+    """Sees the losses of a loop; looks at the first that is non-finite."""
 
     def __init__(self, agent, loop):
         self.agent = agent
@@ -32,7 +32,7 @@ class NanWatch:
         self.guard = agent.guard
         self.history = History(lambda: agent.say("nan-over", step=loop.beat.steps + 1))
         self.last = None  # batch and mean of the running mean before
-        self.is_bad = False  # the last loss, or a small gradient of its step, was no number
+        self.is_bad = False  # the last loss, or a small gradient of its step, was non-finite
 
     def mean(self, batch, mean):
         """A running mean over an epoch, as Keras reports it: the batch's own loss is what it adds."""

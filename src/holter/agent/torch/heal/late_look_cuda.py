@@ -1,8 +1,8 @@
-"""Weights on a GPU that may be no numbers: asked on the device, and known some steps later. Nothing ever waits.
+"""Weights on a GPU that may be non-finite: asked on the device, and known some steps later. Nothing ever waits.
 
 The update itself can't be held back there: whether it is a number is known on the device only, after the host has
 already asked for it, and to mask every gradient at every step would cost more than the 1 % that calm may cost. So a
-loss that came back as no number has the weights asked, and if they are none the training goes back.
+loss that came back as non-finite has the weights asked, and if they are too the training goes back.
 """
 
 
@@ -11,7 +11,7 @@ class LateLook:
 
     def __init__(self, torch):
         self.torch = torch
-        self.asked = 0  # the step whose loss was no number
+        self.asked = 0  # the step whose loss was non-finite
         self.after = 0  # losses up to this step say nothing any more
         self.pending = None
 
@@ -23,7 +23,7 @@ class LateLook:
         self.asked, self.pending = 0, None
 
     def answer(self, optimizers):
-        """True or False once it is known whether weights are no numbers, None before."""
+        """True or False once it is known whether weights are non-finite, None before."""
         try:
             return self._answer(optimizers)
         except Exception:

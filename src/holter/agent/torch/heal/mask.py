@@ -1,4 +1,4 @@
-"""Leave single elements out of a backward (PyTorch): those whose gradient an operation turns into no number.
+"""Leave single elements out of a backward (PyTorch): those whose gradient an operation turns into a non-finite one.
 
 A logarithm of a probability that has become zero, or a square root at zero, spoils one element of a batch and with it
 every weight. In the backward of such a loss each operation is looked after: where it gives a few elements that are no

@@ -1,7 +1,7 @@
-"""Hold back an update that is no number (PyTorch), and go back to the last good state where holding back is not enough.
+"""Hold back a non-finite update (PyTorch), and go back to the last good state where holding back is not enough.
 
 What decides is the gradient: an update whose gradients are all finite is let through, whatever the loss looks like. All
-gradients are read when the loss or one small gradient was no number, and otherwise as often as a six-hundredth of the
+gradients are read when the loss or one small gradient was non-finite, and otherwise as often as a six-hundredth of the
 time allows. The optimizer is shown no gradient for that one step, which PyTorch's optimizers pass over: weights,
 moments and the count of its steps stay as they were, as if the loop had skipped the batch by hand. Afterwards the
 gradients are there again, as zeros: a loop that reads them, or that adds to them, goes on. Where gradients are
@@ -23,7 +23,7 @@ from .nonfinite_acts import Acts
 _SHARE = 600  # a reading of all gradients may take one part in so many of the time
 _LOOK_SHARE = 20  # and a look at a batch that may be to blame, once something is wrong
 _LOOKS = 8  # so many are taken in any case
-_MASKING = 64  # backwards that are looked after when a gradient was no number and its loss was one
+_MASKING = 64  # backwards that are looked after when a gradient was non-finite and its loss was not
 
 
 class NanHeal:
@@ -172,7 +172,7 @@ class NanHeal:
             self.acts.hold(optimizer, params, params[bad], inputs)
 
     def _judge_late(self, optimizer):
-        """On a GPU: go back when the weights turn out to be no numbers."""
+        """On a GPU: go back when the weights turn out to be non-finite."""
         optimizers = [one for ref in self.watch.optimizers if (one := ref()) is not None]
         if self._scaled():
             self.late.forget()
@@ -187,7 +187,7 @@ class NanHeal:
     # --- what the watch has met with ------------------------------------------------------------------------
 
     def met(self, tensor, loss, frame, done):
-        """A loss, or after its backward a gradient, was no number: the updates that follow are read as a whole."""
+        """A loss, or after its backward a gradient, was non-finite: the updates that follow are read as a whole."""
         if self.acts.off:
             self.acts.tell_why_off()
             return
@@ -202,7 +202,7 @@ class NanHeal:
             self.put_mask(tensor)
 
     def met_late(self, step):
-        """A loss that came back from a GPU was no number."""
+        """A loss that came back from a GPU was non-finite."""
         self.late.suspect(step)
         self.calm = False
 

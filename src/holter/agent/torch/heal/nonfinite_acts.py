@@ -1,6 +1,6 @@
-"""What is done about an update that is no number (PyTorch), and where the doing ends.
+"""What is done about an update that is non-finite (PyTorch), and where the doing ends.
 
-One whose batch is bad is held back. Where the weights are no numbers already, where the loss ran away, or where the
+One whose batch is bad is held back. Where the weights are non-finite already, where the loss ran away, or where the
 third update in a row is none without a batch to blame, the training goes back to the last good state (`good_states`)
 and on with the next batch. What comes again after that is no matter of a batch: `--heal` lets go then and says why,
 `--heal=all` lowers the learning rate, or puts bfloat16 in the place of float16; it does so, too, where the loss ran
@@ -18,7 +18,7 @@ from .finite import first_bad
 from .good_states import GoodStates
 from .learning_rate import Rate, bfloat_for_half, passes_over_none
 
-_ROW = 3  # updates in a row that are no numbers
+_ROW = 3  # updates in a row that are non-finite
 _BACKS, _BACKS_ALL = 2, 6  # times that it goes back before many good steps
 _AGAIN = 200  # steps within which the same has happened again
 _FAR = 100  # steps that may be undone and still be called equivalent, or a twentieth of all
@@ -58,7 +58,7 @@ class Acts:
             self.tell.masked(self.beat.steps + 1, mask, self._seen())
 
     def hold(self, optimizer, params, bad, inputs):
-        """An update whose gradient of `bad` is no number; `inputs` says what is wrong with its batch."""
+        """An update whose gradient of `bad` is non-finite; `inputs` says what is wrong with its batch."""
         if not self._may(optimizer):
             return
         step = self.beat.steps + 1
@@ -66,23 +66,23 @@ class Acts:
         self.row, self.held = self.row + 1, self.held + 1
         goes_on = self.patience.spend(step)
         if first_bad(self.torch, params) is not None:
-            self._go_back("the weights are no numbers")
+            self._go_back("the weights are non-finite")
         elif not goes_on:
             said = of_batch(inputs) if inputs else self._cure(self.grown())
-            self.let_go("%d of %d updates were no numbers: %s" % (self.held, step, said))
+            self.let_go("%d of %d updates were non-finite: %s" % (self.held, step, said))
         elif not inputs and (self.row >= _ROW or self.grown() is not None):
-            several = "the last %d updates were no numbers" % self.row
-            self._go_back(several if self.row > 1 else "the update is no number")
+            several = "the last %d updates were non-finite" % self.row
+            self._go_back(several if self.row > 1 else "the update is non-finite")
         else:
             why = of_batch(inputs) if inputs else of_operation(self._seen())
             why = why or "the gradient of %s is not finite" % self._name(bad)
             self.tell.held(step, self.held, why, self.states.mend(), self.states.step)
 
     def undo(self, optimizer, params):
-        """Updates that were no numbers have reached the weights."""
+        """Updates that were non-finite have reached the weights."""
         if self._may(optimizer):
             self._hide(params)
-            self._go_back("the weights are no numbers")
+            self._go_back("the weights are non-finite")
 
     def _may(self, optimizer):
         if not passes_over_none(type(optimizer)):
@@ -104,7 +104,7 @@ class Acts:
         return self.off
 
     def tell_why_off(self):
-        """A run of several ranks has met with what is no number."""
+        """A run of several ranks has met with what is non-finite."""
         because, self.why_off = self.why_off, ""
         if because:
             self.tell.declined(self.beat.steps + 1, because)

@@ -116,7 +116,7 @@ class Snapshot:
                 held.update({key: self.values[id(p), key] for key in known if (id(p), key) in self.values})
 
     def mend(self, state, is_bad):
-        """Put back only those buffers that are no numbers now and were at the time; how many."""
+        """Put back only those buffers that are non-finite now and were at the time; how many."""
         mended = 0
         with self.torch.no_grad():
             for place, tensor in state.buffers.items():

@@ -2,7 +2,7 @@
 
 Weights and moments change in an optimizer's step alone, so that they are copied while the next forward and backward
 run; the next step waits for the rest of the copy on the device, not on the host. Buffers change in the forward pass
-and are set aside first. Two copies take turns: the one being written may turn out to hold what is no number, which is
+and are set aside first. Two copies take turns: the one being written may turn out to hold what is non-finite, which is
 asked on the device and known when its event has passed.
 """
 

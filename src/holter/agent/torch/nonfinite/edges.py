@@ -37,7 +37,7 @@ def _snake(name):
 
 
 def forward(name, a, b=None, out=None):
-    """The edge at which a function gave what is no number, in words; empty where there is none."""
+    """The edge at which a function gave what is non-finite, in words; empty where there is none."""
     if name in _LOGS:
         return _first((a == 0, "%s of 0" % name), (a < 0, "%s of a negative number" % name))
     if name == "log1p":
@@ -96,7 +96,7 @@ def backward(name, a, b=None):
     return ""
 
 
-# Functions whose slope is infinite or undefined somewhere: what a graph holds when a gradient is no number.
+# Functions whose slope is infinite or undefined somewhere: what a graph holds when a gradient is non-finite.
 SLOPES = frozenset(("sqrt", "pow", "acos", "asin", "atan2", "svd", "linalg_svd", "eigh", "linalg_eigh", "rsqrt"))
 # With a `where` or a mask behind them their slope still counts, where their own value was not finite.
 MASKS = frozenset(("where", "masked_fill", "mul"))

@@ -84,7 +84,7 @@ class Graph:
         return self._told(node, name, words, again) if again is None or self._bad(again) else None
 
     def _again(self, name, a, b):
-        """The operation once more on what was saved, to see that it does give what is no number."""
+        """The operation once more on what was saved, to see that it does give a non-finite value."""
         function = getattr(self.torch, name, None)
         if function is None:
             return None

@@ -1,4 +1,4 @@
-"""One look at a step of PyTorch's whose loss or gradient is no number: weights, batch, precision and operation."""
+"""One look at a step of PyTorch's whose loss or gradient is non-finite: weights, batch, precision and operation."""
 
 from ...core.user_frame import is_user_file
 from ...observe import source_calls

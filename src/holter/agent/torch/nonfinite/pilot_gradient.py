@@ -1,6 +1,6 @@
 """One small gradient that stands for all of them: read after every backward, so reading it must cost next to nothing.
 
-Best a bias or a norm's weight of the first layers: each of its elements belongs to another unit, and what is no number
+Best a bias or a norm's weight of the first layers: each of its elements belongs to another unit, and what is non-finite
 further on reaches some of them. A few elements are read where they lie, which takes less than a microsecond; to have
 PyTorch add up the whole takes five.
 """

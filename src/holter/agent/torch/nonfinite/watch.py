@@ -1,4 +1,4 @@
-"""The first loss or gradient of PyTorch's that is no number: seen at its step, and looked at once.
+"""The first loss or gradient of PyTorch's that is non-finite: seen at its step, and looked at once.
 
 Nothing is looked at while the losses are numbers, but each loss on the CPU (it is read anyway) and one small gradient.
 At the first that is none, before its backward: the look of `look`. Then an event says what was seen. No
@@ -42,7 +42,7 @@ class NanWatch:
         self.scalers = []
         self.scaled = 0
         self.seen = {}  # what the last look has found
-        self.heal = None  # under --heal: told of each that is no number
+        self.heal = None  # under --heal: told of each that is non-finite
         agent.farewell.last_acts.insert(0, self.guard(self.at_end))
         agent.farewell.exit_called.append(self.guard(self.at_exit_call))
 
@@ -96,7 +96,7 @@ class NanWatch:
                 self.heal.met(tensor, self.adapter.loss, sys._getframe(2), True)
 
     def backward_failed(self, tensor, error):
-        """Anomaly detection raises where a gradient is no number."""
+        """Anomaly detection raises where a gradient is non-finite."""
         if isinstance(error, RuntimeError) and _RETURNED_NAN in str(error) and self.history.wants_look():
             self._look("gradient", tensor, self.adapter.loss, sys._getframe(2))
 
@@ -150,7 +150,7 @@ class NanWatch:
 
 
 def is_bad_loss(torch, value):
-    """True for one number on the CPU that was computed through a graph and is no number."""
+    """True for one number on the CPU that was computed through a graph and is non-finite."""
     if not isinstance(value, torch.Tensor) or not value.requires_grad or value.grad_fn is None:
         return False
     return value.is_cpu and value.numel() == 1 and not bool(torch.isfinite(value.detach()).all())

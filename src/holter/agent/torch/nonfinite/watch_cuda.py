@@ -1,7 +1,7 @@
-"""Losses on a GPU: kept there, and read when one that came back late is no number. Nothing ever waits for the device.
+"""Losses on a GPU: kept there, and read when one that came back late is non-finite. Nothing ever waits for the device.
 
 The last losses are held where they are: a reference costs a microsecond, a copy would be one more kernel at every
-step. When one is seen to be no number, they and a figure for every weight are sent to the host, and read when their
+step. When one is seen to be non-finite, they and a figure for every weight are sent to the host, and read when their
 event has passed: by then the update has been done, but the losses up to the first bad step are all there. Data is
 looked for in the host's memory: in what the loader's dataset holds.
 """
@@ -144,7 +144,7 @@ class DeviceNan:
 
 
 def _until_bad(losses, steps):
-    """The losses before the first that is no number, and its step."""
+    """The losses before the first that is non-finite, and its step."""
     found = []
     for loss, step in zip(losses, steps):  # noqa: B905
         if loss - loss != 0.0:

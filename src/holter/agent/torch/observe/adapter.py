@@ -277,7 +277,7 @@ class _Adapter:
         def backward(tensor, *args, **kwargs):
             phase, seen = -1, False
             try:
-                # Before the backward: at a loss that is no number its graph is looked at, and backward frees it.
+                # Before the backward: at a loss that is non-finite its graph is looked at, and backward frees it.
                 seen = tensor.__class__ is tensor_class and not function_modes()
                 if (
                     seen
@@ -287,7 +287,7 @@ class _Adapter:
                     and tensor.numel() == 1
                     and -inf < (loss := read(tensor.data_ptr()).value) <= history.usual
                 ):
-                    # Most losses are like those before them: no more is done. Gradients that are no numbers under such
+                    # Most losses are like those before them: no more is done. Gradients that are non-finite under such
                     # a loss show in the next one.
                     losses.append(loss)
                     self.loss = loss

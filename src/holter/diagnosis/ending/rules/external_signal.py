@@ -2,7 +2,7 @@
 
 What it sees: a run ended by SIGTERM, SIGKILL, SIGQUIT or the like, who sent it where Holter was the addressee,
 and the memory at that time.
-Why it matters: "Killed" is taken for want of memory; a colleague, a script or a scheduler does it as well.
+Why it matters: "Killed" is taken for lack of memory; a colleague, a script or a scheduler does it as well.
 May be confused with: an OOM kill, which has the kernel's counters to show for it; a time limit; a hang-up.
 How sure: established with a known sender; supported for a SIGKILL while the kernel's counters stood still and
 memory was far from its limit; else a hypothesis.

@@ -1,6 +1,6 @@
 """One step needs more memory than there is.
 
-What it sees: want of memory within the first steps.
+What it sees: lack of memory within the first steps.
 Why it matters: the run never had a chance at this batch size.
 May be confused with: a model that does not fit even before the first step; a leak, which takes many steps.
 How sure: supported when a step or two had been done or the allocator said what it was asked for; else a hypothesis.

@@ -1,6 +1,6 @@
 """The data is loaded whole, and does not fit.
 
-What it sees: want of memory before the first step, with no model made yet.
+What it sees: lack of memory before the first step, with no model made yet.
 Why it matters: the limit is met by the size of a file, not by the training.
 May be confused with: a model that does not fit; a leak in a loop that Holter sees no steps of.
 How sure: a hypothesis, or supported where a single allocation asked for more than the limit.

@@ -28,6 +28,6 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     grade: Grade = "established" if kill.pid in tree_pids(record) else "hypothesis"
     curve = memory_curve(record)
     limit = f"; {curve.limit_words} is {size(curve.limit)}" if curve is not None and curve.limit else ""
-    claim = f"the kernel killed {kill.who}, for want of memory, and the run went on without it{limit}"
+    claim = f"the kernel killed {kill.who}: out of memory; and the run went on without it{limit}"
     cures = (Cure("have that process work in smaller pieces, or run it before the training"),)
     return Finding(CAUSE, grade, claim, oom_evidence(record, kill), None, cures)

@@ -1,6 +1,6 @@
 """The model and its optimizer alone do not fit.
 
-What it sees: want of memory before the first step, after a model was made or on the device.
+What it sees: lack of memory before the first step, after a model was made or on the device.
 Why it matters: no batch size helps.
 May be confused with: a dataset that is loaded whole before the first step; a first batch that is too large.
 How sure: a hypothesis, or supported where a single allocation asked for more than the limit.

@@ -1,6 +1,6 @@
 """One step needed far more memory than all before it.
 
-What it sees: want of memory after many good steps on a flat curve.
+What it sees: lack of memory after many good steps on a flat curve.
 Why it matters: one long sequence or one large matrix ends a run that had been fine for hours.
 May be confused with: a leak, whose curve rises all along; other programs that took the memory.
 How sure: supported after more than 20 steps on a flat curve; else a hypothesis.

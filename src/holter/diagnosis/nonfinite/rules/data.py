@@ -1,4 +1,4 @@
-"""The batch itself held what is no number, or a value far beyond all others.
+"""The batch itself held what is non-finite, or a value far beyond all others.
 
 What it sees: an input or target of the first bad step that is NaN or infinite, or one sample thousands of times larger
 than the rest, while the weights were still numbers.

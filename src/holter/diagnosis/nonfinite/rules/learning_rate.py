@@ -1,6 +1,6 @@
-"""The training ran away: losses or weights grew until they were no numbers.
+"""The training ran away: losses or weights grew until they were non-finite.
 
-What it sees: the first loss or gradient that is no number, and the losses before it far above their usual level, or
+What it sees: the first loss or gradient that is non-finite, and the losses before it far above their usual level, or
 weights of a size that nothing learns.
 Why it matters: all that follows is lost, and the run goes on to its end without a word.
 May be confused with: one bad batch, which comes out of a calm history; a function at its edge; half precision.

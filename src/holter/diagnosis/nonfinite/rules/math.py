@@ -1,7 +1,7 @@
 """A function was asked for a value, or a slope, at the edge of where it has one.
 
 What it sees: the first operation whose inputs were finite and whose result was not: log of 0, a division by zero, a
-power or exponential that overflows, a softmax over nothing; or a gradient that is no number at a finite loss.
+power or exponential that overflows, a softmax over nothing; or a gradient that is non-finite at a finite loss.
 Why it matters: it may take thousands of steps until a value meets the edge, and then everything is lost at once.
 May be confused with: a rate that is too high or a bad sample, which bring values there; the history and the batch
 tell them apart.

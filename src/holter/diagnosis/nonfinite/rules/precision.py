@@ -1,6 +1,6 @@
 """A number left the range of half precision.
 
-What it sees: the first loss, gradient or weight that is no number in a run that computes in float16, where the same
+What it sees: the first loss, gradient or weight that is non-finite in a run that computes in float16, where the same
 operation in float32 is finite, or where no growth of the losses explains it.
 Why it matters: float16 ends at 65,504, and below 0.00006 it loses digits; what is harmless in float32 becomes infinite.
 May be confused with: a rate that is too high, where losses grow long before; a loss scaler, which skips a few steps
@@ -31,7 +31,7 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     scale = number(event, "scale")
     if scale is not None and scale < 1e-3:
         fell = f"the loss scale fell to {figure(scale)}"
-        claim = f"gradients were no numbers step after step: {fell}, and nothing is trained"
+        claim = f"gradients were non-finite step after step: {fell}, and nothing is trained"
     if text(event, "op"):
         claim += f"; {at_operation(seen)}"
         largest = magnitude(event, "largest_in")

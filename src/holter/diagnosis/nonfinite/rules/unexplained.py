@@ -1,6 +1,6 @@
-"""The loss stopped being a number and stayed so, and why is not known.
+"""The loss became non-finite and stayed so, and why is not known.
 
-What it sees: a loss, gradient or weight that is no number, with no loss after it that is one, where none of the reasons
+What it sees: a loss, gradient or weight that is non-finite, with no finite loss after it, where none of the reasons
 could be shown: on a GPU, or under a compiler, little is left to look at.
 Why it matters: everything that was computed from there on is lost, whatever the exit code says.
 May be confused with: a loss scaler's skipped steps and a single bad batch, after which losses are numbers again.

@@ -3,7 +3,7 @@
 What it sees: steps that wait for data while whoever reads them was met in reads of files, or the run read much from
 disk and used little CPU.
 Why it matters: many small files, a network mount or a cold cache make each sample wait for the device.
-May be confused with: a transform that computes; a socket; want of memory, which makes reads come again and again.
+May be confused with: a transform that computes; a socket; lack of memory, which makes reads come again and again.
 How sure: established when the wait was measured, is most of the step, and the line was met; else supported.
 Cure: more workers, since they only wait; fewer and larger files; a copy on a local disk or in memory.
 """
