@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
+
+import holter
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -71,3 +74,33 @@ def test_every_job_has_one_short_page_and_is_linked_to() -> None:
         assert len(page.read_text().splitlines()) < 60, page.name
         for start in (DOCS.parent / "README.md", DOCS / "quick-start.md"):
             assert f"jobs/{page.name}" in start.read_text(), (page.name, start.name)
+
+
+READING = re.findall(r"^### (.+)\n((?:.+\n)+)", (DOCS / "architecture.md").read_text(), re.MULTILINE)
+MOST_LINES = {"A batch is split in PyTorch": 2050}  # more than anybody should have to read; not to grow
+
+
+@pytest.mark.parametrize(("behaviour", "text"), READING, ids=[behaviour for behaviour, _ in READING])
+def test_a_behaviour_is_understood_from_a_few_files(behaviour: str, text: str) -> None:
+    """At most eight files and 1,600 lines, each of them still there."""
+    files = [DOCS / link for link in re.findall(r"\]\(([^)]+)\)", text)]
+
+    assert 0 < len(files) <= 8
+    assert sum(len(file.read_text().splitlines()) for file in files) <= MOST_LINES.get(behaviour, 1600)
+
+
+def test_there_are_five_reading_lists() -> None:
+    """The pattern finds them all."""
+    assert len(READING) == 5
+
+
+def test_each_folder_of_the_source_says_what_it_is_for() -> None:
+    """Five lines: what it is for, what comes in, what goes out, where to add one."""
+    source = Path(holter.__file__).parent
+    units = ("rules", "formats", "inject")  # like units, explained one folder above
+    folders = [path.parent for path in source.rglob("__init__.py") if path.parent not in (source,)]
+
+    for folder in folders:
+        if folder.name not in units:
+            lines = (folder / "README.md").read_text().splitlines()
+            assert (len(lines), lines[0][:2]) == (5, "# "), folder
