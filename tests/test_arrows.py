@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ MAY_IMPORT = {
     "probes": BOTTOM | {"record"},
     "facts": set[str](),
     "source": BOTTOM,
-    "agent": {"record.ring_format", "facts"},
+    "agent": {"record.ring_format", "record.environment", "facts"},
     "recorder": BOTTOM | {"probes", "record", "__init__"},
     "diagnosis": BOTTOM | {"source"},
     "remedies": BOTTOM | {"record"},
@@ -31,7 +32,7 @@ MAY_IMPORT = {
     "figures": BOTTOM | {"record", "diagnosis"},
     "views": BOTTOM,
     # It plans inside the script's own process, beside the agent, and asks the kernel what the agent asks.
-    "planner": BOTTOM | {"facts"},
+    "planner": BOTTOM | {"record.environment", "facts"},
 }
 # The package's own face, its entry points, and the script of the demo: these may import everything.
 FREE = {"__init__", "__main__", "commands", "demo_run"}
@@ -126,3 +127,15 @@ def test_no_module_is_a_ladder_of_platforms() -> None:
     for name, path in ALL.items():
         if name.startswith("probes.") and name.endswith(PLATFORMS):
             assert "sys.platform" not in path.read_text(), name
+
+
+def test_the_variables_of_the_environment_are_spelt_once() -> None:
+    """In record/environment.py; the one file that runs before it can be imported spells its own."""
+    spelt = {
+        name
+        for name, path in ALL.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch("HOLTER_[A-Z_]+", node.value)
+    }
+
+    assert spelt == {"record.environment", "agent.inject.sitecustomize"}

@@ -211,7 +211,7 @@ def test_the_record_says_why_there_is_no_agent(holter: Holter, flag: str) -> Non
 
 
 @pytest.mark.parametrize("harm", ["vanished", "a file", "read-only", "vanishes later"])
-def test_a_agents_folder_that_cannot_be_used_harms_nothing(house: House, harm: str) -> None:
+def test_an_agents_folder_that_cannot_be_used_harms_nothing(house: House, harm: str) -> None:
     """The script runs to its end, with no word of ours."""
     house.write(
         "train.py",

@@ -28,7 +28,7 @@ def test_exception_names_the_last_user_line():
     assert (told.findings[0].culprit.line, told.findings[0].culprit.code) == (41, "fit(model)")
 
 
-def test_exception_is_parsed_from_the_output_without_a_agent():
+def test_exception_is_parsed_from_the_output_without_an_agent():
     """Where no agent spoke, the traceback in the output tells the same."""
     record = ordinary_run().exit(60, 1)
     record.output = "epoch 1\n" + traceback_text("KeyError", "'loss'", line=12)

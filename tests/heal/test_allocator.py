@@ -33,6 +33,6 @@ def test_it_is_set_where_it_is_known_to_be_safe(
 ) -> None:
     exists = os.path.exists
     monkeypatch.setattr(os.path, "exists", lambda path: device if path == "/dev/nvidiactl" else exists(path))
-    found = run_dir.environment(tmp_path, "r-0001", own, heal)
+    found = run_dir.command_environ(tmp_path, "r-0001", own, heal)
 
     assert {name: found[name] for name in run_dir.ALLOCATOR if name in found} == expected

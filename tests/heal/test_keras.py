@@ -1,4 +1,4 @@
-"""Keras on TensorFlow under --heal: a batch in parts has the same update and metrics; what is not finite is left out."""
+"""Keras on TensorFlow healed: a batch in parts has the same update and metrics, and what is not finite is left out."""
 
 from __future__ import annotations
 

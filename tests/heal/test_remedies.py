@@ -12,7 +12,7 @@ import pytest
 
 from holter.agent.heal.state_store import Store
 from holter.finding import Ending, EndingKind, Finding, Grade, Verdict
-from holter.recorder.launch.state_dir import VARIABLES
+from holter.record.environment import OF_AN_ATTEMPT
 from holter.remedies import restart
 from holter.remedies.ledger import Ledger, Position
 from holter.remedies.memory_ending import said_in
@@ -250,7 +250,7 @@ def test_what_a_remedy_asks_for_reaches_no_run_that_is_started_within() -> None:
     asked = {name for path in remedies.glob("*.py") for name in re.findall(r'"(HOLTER_\w+)"', path.read_text())}
 
     assert {"HOLTER_SPLIT", "HOLTER_LOADER", "HOLTER_WORKERS"} <= asked
-    assert asked <= set(VARIABLES)
+    assert asked <= set(OF_AN_ATTEMPT)
 
 
 def test_the_ledger_counts_restarts_that_came_no_further() -> None:

@@ -232,7 +232,7 @@ def test_links_and_pipes_in_a_record_lead_nowhere(real: Path, tmp_path: Path) ->
         open_record(folder)
 
 
-def test_a_agents_folder_is_only_taken_from_where_agents_live(real: Path, tmp_path: Path) -> None:
+def test_an_agents_folder_is_only_taken_from_where_agents_live(real: Path, tmp_path: Path) -> None:
     """A record may name any folder as its agents': only one of Holter's own is looked into."""
     folder = tmp_path / "record"
     shutil.copytree(real, folder)

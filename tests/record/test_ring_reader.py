@@ -76,7 +76,7 @@ def test_a_count_that_ran_ahead_finds_nothing_false() -> None:
     assert [slot.seq for slot in RingView(raw).slots()] == [5, 6, 7, 8, 9]
 
 
-def test_what_a_agent_writes_is_what_is_read(tmp_path: Path) -> None:
+def test_what_an_agent_writes_is_what_is_read(tmp_path: Path) -> None:
     """The writing side and the reading side agree on every byte."""
     written = Ring(str(tmp_path))
     for n in range(5):

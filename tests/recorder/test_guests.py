@@ -139,7 +139,7 @@ def test_what_a_process_left_is_let_go_when_it_is_drained(tmp_path: Path) -> Non
     assert {state["pid"] for state in agents.last_states()} == {gone, here}
 
 
-def test_a_agent_that_listens_is_not_taken_for_one_that_has_ended(tmp_path: Path) -> None:
+def test_an_agent_that_listens_is_not_taken_for_one_that_has_ended(tmp_path: Path) -> None:
     """In another namespace its number is nobody's here."""
     pid = ended()
     agents = Agents(tmp_path, 0.0)

@@ -90,7 +90,7 @@ def test_a_later_process_with_the_keepers_number_is_not_the_keeper(room: Path, r
     assert room.exists() is not Path("/proc").exists()
 
 
-def test_a_agent_that_outlived_the_keeper_keeps_its_folder(room: Path, record: Path) -> None:
+def test_an_agent_that_outlived_the_keeper_keeps_its_folder(room: Path, record: Path) -> None:
     """Recorder and keeper were killed, but the training goes on and writes."""
     run_dir.note_owner(room, ended(), record)
     (room / f"{os.getpid()}.ring").write_bytes(b"x")
@@ -168,7 +168,7 @@ def test_the_commands_environment_is_the_users_own_with_us_in_front() -> None:
     """Nothing else is changed, and without a folder nothing at all."""
     base = {"A": "1", "PYTHONPATH": "/x"}
 
-    found = run_dir.environment(Path("/agents"), "r-0001", base)
+    found = run_dir.command_environ(Path("/agents"), "r-0001", base)
 
     assert found == {
         "A": "1",
@@ -176,7 +176,7 @@ def test_the_commands_environment_is_the_users_own_with_us_in_front() -> None:
         "HOLTER_AGENT_DIR": "/agents",
         "HOLTER_RUN": "r-0001",
     }
-    assert run_dir.environment(None, "r-0001", base) == base
+    assert run_dir.command_environ(None, "r-0001", base) == base
 
 
 def test_the_state_between_two_attempts_is_not_taken_for_abandoned(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:

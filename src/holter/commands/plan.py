@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from holter.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, HolterError, UsageError
+from holter.record import environment
 
 
 class NoPlan(HolterError):
@@ -71,8 +72,8 @@ def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
     agents = run_dir.make()
     if agents is None:
         raise NoPlan("there is no room for an agent's files", "Free 8 MB in the temporary folder")
-    environ = run_dir.environment(agents, "", os.environ)
-    environ["HOLTER_PLAN"] = json.dumps(order)
+    environ = run_dir.command_environ(agents, "", os.environ)
+    environ[environment.PLAN] = json.dumps(order)
     try:
         # The plan alone is on stdout.
         done = subprocess.run(list(words), env=environ, stdout=sys.stderr)

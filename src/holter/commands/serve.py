@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holter.errors import HolterError, UsageError
+from holter.record import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,7 @@ def command(host: str, port: int | None) -> None:
 
 def _token() -> str:
     """One that stays the same, where it was asked for: a program that collects numbers can't read a terminal."""
-    token = os.environ.get("HOLTER_TOKEN", "")
+    token = os.environ.get(environment.TOKEN, "")
     if token and not re.fullmatch(r"[\w.~-]{16,}", token, re.ASCII):
         raise UsageError("HOLTER_TOKEN is no token", "It takes 16 or more letters, digits, or any of - _ . ~")
     return token

@@ -13,6 +13,8 @@ import os
 import sys
 from typing import Any
 
+from ..record import environment
+
 _STEPS = 3
 _LOSSES = (
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
@@ -25,7 +27,7 @@ class PlanWatch:
 
     def __init__(self, agent: Any, torch: Any) -> None:
         self.agent, self.torch = agent, torch
-        self.order = json.loads(os.environ.get("HOLTER_PLAN") or "{}")
+        self.order = json.loads(os.environ.get(environment.PLAN) or "{}")
         self.depth = 0
         self.steps = 0
         self.done = False

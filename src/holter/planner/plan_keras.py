@@ -14,6 +14,7 @@ import tempfile
 import time
 from typing import Any
 
+from ..record import environment
 from .fit import Kind, corrected
 from .largest import largest
 from .memory_budget import room_for
@@ -99,7 +100,7 @@ def _table(rows: int, fit: Any, limit: int, seen: list[dict[str, Any]]) -> list[
                 "because": "random numbers and batch statistics are drawn per part" if parts > 1 else "",
                 "how": f"HOLTER_SPLIT={parts}" if parts > 1 else "",
                 "single": True,
-                "environ": {"HOLTER_SPLIT": str(parts)} if parts > 1 else {},
+                "environ": {environment.SPLIT: str(parts)} if parts > 1 else {},
             }
         )
     return found
@@ -156,7 +157,7 @@ def _rows(batch: Any) -> int | None:
 def _measured(path: str, rows: int, inputs: Any, outputs: Any) -> dict[str, Any]:
     order = json.dumps({"path": path, "rows": rows, "inputs": inputs, "outputs": outputs, "steps": _STEPS})
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environ.pop("HOLTER_AGENT_DIR", None)
+    environ.pop(environment.AGENT_DIR, None)
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keras_step.py")
     try:
         done = subprocess.run(

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from ..record import environment
 from . import mapped_heap
 from .aside import Lost, aside, can_fork
 from .blocks_torch import blocks_of
@@ -282,7 +283,7 @@ class Planner:
         if setting.parts > 1:
             speed = self._speed_of(micro)
         at = self.peak(micro, drawing, correction)
-        environ = {"HOLTER_SPLIT": str(setting.parts)} if setting.parts > 1 else {}
+        environ = {environment.SPLIT: str(setting.parts)} if setting.parts > 1 else {}
         if setting.mapped:
             at, speed, environ = self.without_holes(micro), None, mapped_heap.setting(os.environ)
         because = "" if speed is not None else "there is no such device here" if not self.here else "not measured"

@@ -11,6 +11,7 @@ from holter.errors import NoData
 from holter.probes.aside import Aside, Late
 from holter.probes.probe import Reading, Tree
 from holter.probes.procfs_linux import names_a_file, open_paths, opened_for_writing, read_short, read_whole, table, text
+from holter.record import environment
 
 SEARCH_BUDGET = 0.002  # seconds of looking through descriptors per reading
 PATIENCE = 0.1  # seconds for a file system that lies behind a network
@@ -79,7 +80,7 @@ class Disk:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._proc = proc
-        self._home = home or os.environ.get("HOLTER_HOME") or os.path.expanduser("~/.holter")
+        self._home = home or os.environ.get(environment.HOME) or os.path.expanduser("~/.holter")
         self._statvfs = statvfs
         self._clock = clock
         self._places: tuple[int, list[str]] | None = None

@@ -11,6 +11,7 @@ import psutil
 from holter.errors import NoData
 from holter.probes.aside import Aside, Late
 from holter.probes.probe import Reading, Tree
+from holter.record import environment
 
 PATIENCE = 0.1  # seconds; a share that is gone never answers
 
@@ -37,7 +38,7 @@ class Disk:
     urgent = False
 
     def __init__(self, home: str | None = None) -> None:
-        self._home = home or os.environ.get("HOLTER_HOME") or os.path.expanduser("~/.holter")
+        self._home = home or os.environ.get(environment.HOME) or os.path.expanduser("~/.holter")
         self._asked: dict[str, Aside[tuple[str, os.stat_result, os.statvfs_result]]] = {}
 
     def read(self, tree: Tree) -> Reading:

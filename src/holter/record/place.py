@@ -10,6 +10,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from holter.record import environment
+
 SCHEMA = 1
 META = "record.json"
 EVENTS = "events.jsonl"
@@ -25,7 +27,7 @@ _RUN_ID = re.compile(r"r-(\d{4,9})")
 
 def home() -> Path:
     """The folder of all records: $HOLTER_HOME, by default ~/.holter."""
-    chosen = os.environ.get("HOLTER_HOME")
+    chosen = os.environ.get(environment.HOME)
     if chosen:
         return Path(chosen)
     try:

@@ -7,6 +7,7 @@ or from the last state, and the ledger allows three that come no further.
 
 from __future__ import annotations
 
+from holter.record import environment
 from holter.remedies.remedy import Remedy
 
 _PARTS = (2, 8, 32)
@@ -22,7 +23,7 @@ def prescribe(tried: int) -> Remedy | None:
         f"the loader hands out each batch in {parts} parts, with one update for all",
         "equivalent",
         "the loop sees an iteration for each part",
-        {"HOLTER_LOADER": str(parts)},
+        {environment.LOADER: str(parts)},
         from_start=True,
         read_by=("torch",),
     )

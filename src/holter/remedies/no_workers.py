@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holter.record import environment
 from holter.remedies.remedy import Remedy
 
 CAUSES = ("hang.worker", "leak.worker-copy", "resource.shared-memory")
@@ -16,7 +17,7 @@ def prescribe(tried: int) -> Remedy | None:
         "data are loaded without worker processes (num_workers=0)",
         "equivalent",
         "what the data draw at random, they draw in the trainer",
-        {"HOLTER_WORKERS": "0"},
+        {environment.WORKERS: "0"},
         from_start=True,
         read_by=("torch",),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holter.record import environment
 from holter.remedies.remedy import Remedy
 
 CAUSES = ("oversize.batch", "oversize.spike")
@@ -18,7 +19,7 @@ def prescribe(tried: int) -> Remedy | None:
         f"each batch is run in {parts} parts with one update",
         "equivalent",
         "random numbers and batch statistics are drawn per part",
-        {"HOLTER_SPLIT": str(parts)},
+        {environment.SPLIT: str(parts)},
         from_start=True,
         read_by=("keras", "torch"),
     )

@@ -6,6 +6,7 @@ In a process that is no training it opens one empty file for stacks, watches for
 import os
 import sys
 
+from ...record import environment
 from .exit_hooks import Farewell
 from .guard import Guard
 from .import_hook import ApiFinder, ImportHook
@@ -27,7 +28,7 @@ class Agent:
         self.farewell = Farewell(self.say, self.guard)
         self.hook = ImportHook(self.guard)
         self.role = "python"
-        self._heal = os.environ.get("HOLTER_HEAL")
+        self._heal = os.environ.get(environment.HEAL)
         self.parts = None  # under --heal: what hands out batches in parts, where that is asked for
         self._beat = None
         self._census = None

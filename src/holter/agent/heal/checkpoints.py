@@ -4,6 +4,7 @@ import json
 import os
 from time import monotonic
 
+from ...record import environment
 from .state_owner import Trainings
 
 _SAY_EVERY = 60.0
@@ -14,9 +15,9 @@ class Checkpoints:
 
     def __init__(self, agent, source):
         self.agent, self.source = agent, source
-        folder = os.environ.get("HOLTER_STATE_DISK")
+        folder = os.environ.get(environment.STATE_DISK)
         self.path = os.path.join(folder, source + ".checkpoints") if folder else None
-        self.again = int(os.environ.get("HOLTER_ATTEMPT") or 1) > 1
+        self.again = int(os.environ.get(environment.ATTEMPT) or 1) > 1
         self.trainings = Trainings(agent, source)
         self.training = None  # the present one
         self.told = None

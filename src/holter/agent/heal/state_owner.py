@@ -17,6 +17,7 @@ import json
 import os
 import sys
 
+from ...record import environment
 from ..core.user_frame import is_user_file
 
 _NUMBERS = (bool, int, float, type(None))
@@ -134,8 +135,8 @@ class Trainings:
 
     def __init__(self, agent, source):
         self.agent, self.source = agent, source
-        self.attempt = int(os.environ.get("HOLTER_ATTEMPT") or 1)
-        self.folder = os.environ.get("HOLTER_STATE_DISK", "")
+        self.attempt = int(os.environ.get(environment.ATTEMPT) or 1)
+        self.folder = os.environ.get(environment.STATE_DISK, "")
         self.path = os.path.join(self.folder, source + ".trainings") if self.folder else None
         self.seen = []  # keys and proofs of this process
         self.told = set()

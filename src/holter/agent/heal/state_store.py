@@ -9,6 +9,7 @@ import threading
 from time import monotonic
 
 from ...facts import host_memory
+from ...record import environment
 from . import copy_budget as free
 from . import state_file
 
@@ -23,8 +24,8 @@ class Store:
 
     def __init__(self, agent, name):
         self.agent, self.name = agent, name
-        self.fast = os.environ.get("HOLTER_STATE")
-        self.disk = os.environ.get("HOLTER_STATE_DISK")
+        self.fast = os.environ.get(environment.STATE)
+        self.disk = os.environ.get(environment.STATE_DISK)
         self.number = 0
         self.size = 0
         self.told = self.next_disk = 0.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holter.errors import EXIT_HOLTER_FAILED, EXIT_HUNG, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
-from holter.record import place
+from holter.record import environment, place
 from holter.record.privacy import mask_command
 from holter.record.writer import RecordWriter
 from holter.recorder.launch import keeper, oom_score, run_dir, state_dir, streams
@@ -111,12 +111,12 @@ class Launch:
         agents = run_dir.make()
         given = streams.prepare()
         terminal = Terminal(given.kinds)
-        environ = run_dir.environment(agents, folder.name if folder else "", os.environ, self.heal)
+        environ = run_dir.command_environ(agents, folder.name if folder else "", os.environ, self.heal)
         environ.update(self.lent)
-        for name in state_dir.VARIABLES:
+        for name in environment.OF_AN_ATTEMPT:  # nothing of this reaches a run that is started within a healed one
             environ.pop(name, None)
         if room is not None:
-            environ.update({**room.environment(attempt.number), **changes})
+            environ.update({**room.attempt_environ(attempt.number), **changes})
         command = [*self.command, *(self.resume_args if before is not None else ())]
         order = keeper.Order(command, environ, folder, agents, terminal.at_once, signals.before, self.oom_score_adj)
         try:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import holter
+from holter.record import environment
 from holter.record.gather import gather
 from holter.record.reader import start_time
 from holter.recorder.loop.processes import lives
@@ -99,7 +100,7 @@ def _in_use(agent_dir: Path, keeper: int, start: int | None) -> bool:
     return _agents_live(agent_dir)
 
 
-def environment(
+def command_environ(
     agent_dir: Path | None, run_id: str, base: Mapping[str, str], heal: str | None = None
 ) -> dict[str, str]:
     """The command's environment: the user's own, with the agent in front of PYTHONPATH."""
@@ -108,12 +109,12 @@ def environment(
         return environ
     path = environ.get("PYTHONPATH")
     environ["PYTHONPATH"] = f"{INJECT}{os.pathsep}{path}" if path else str(INJECT)
-    environ["HOLTER_AGENT_DIR"] = str(agent_dir)
-    environ["HOLTER_RUN"] = run_id
-    environ.pop("HOLTER_PLAN", None)
-    environ.pop("HOLTER_HEAL", None)  # a run within a healed one is healed when it is itself asked to be
+    environ[environment.AGENT_DIR] = str(agent_dir)
+    environ[environment.RUN] = run_id
+    environ.pop(environment.PLAN, None)
+    environ.pop(environment.HEAL, None)  # a run within a healed one is healed when it is itself asked to be
     if heal is not None:
-        environ["HOLTER_HEAL"] = heal
+        environ[environment.HEAL] = heal
         if os.path.exists("/dev/nvidiactl") and not any(name in environ for name in ALLOCATOR):
             # Segments that can grow leave no holes between them; it has to be known before the first allocation.
             # Newer releases warn of the older name where only that is set.

@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from holter.record import place
+from holter.record import environment, place
 from holter.recorder.launch import run_dir
 from holter.recorder.loop.processes import lives
 
@@ -24,11 +24,11 @@ class StateRoom:
     fast: Path | None
     disk: Path | None
 
-    def environment(self, attempt: int) -> dict[str, str]:
+    def attempt_environ(self, attempt: int) -> dict[str, str]:
         """What the agents of an attempt are told."""
-        known = {"HOLTER_STATE": self.fast, "HOLTER_STATE_DISK": self.disk}
+        known = {environment.STATE: self.fast, environment.STATE_DISK: self.disk}
         told = {name: str(path) for name, path in known.items() if path is not None}
-        return {**told, "HOLTER_ATTEMPT": str(attempt)}
+        return {**told, environment.ATTEMPT: str(attempt)}
 
     def clear(self) -> None:
         for path in (self.fast, self.disk):
@@ -66,14 +66,3 @@ def _clear_abandoned(base: Path) -> None:
         owner = path.name.split("-")[2]
         if owner.isdigit() and not lives(int(owner)) and path.lstat().st_uid == os.getuid() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
-
-
-# Nothing of this reaches a run that is started within a healed one.
-VARIABLES = (
-    "HOLTER_STATE",
-    "HOLTER_STATE_DISK",
-    "HOLTER_ATTEMPT",
-    "HOLTER_SPLIT",
-    "HOLTER_LOADER",
-    "HOLTER_WORKERS",
-)

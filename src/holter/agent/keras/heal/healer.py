@@ -12,6 +12,7 @@ import os
 import sys
 import weakref
 
+from ....record import environment
 from ...heal.leaves import Unsplittable
 from ...heal.out_of_memory import is_oom
 from . import memory_bound as bound
@@ -28,7 +29,7 @@ class Healer:
 
     def __init__(self, agent, loop, keras, tensorflow):
         self.agent, self.loop, self.keras, self.tf = agent, loop, keras, tensorflow
-        self.asked = int(os.environ.get("HOLTER_SPLIT") or 0)
+        self.asked = int(os.environ.get(environment.SPLIT) or 0)
         self.holds = weakref.WeakKeyDictionary()  # by model
         self.words = "would not fit"
         self.epoch = None

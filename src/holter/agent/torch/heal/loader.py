@@ -14,6 +14,7 @@ import functools
 import sys
 import weakref
 
+from ....record import environment
 from ...core.ranks import ranks
 from ...heal.counting_loop import who_counts
 from ...heal.leaves import Unsplittable
@@ -33,7 +34,7 @@ class LoaderSplit:
 
     def __init__(self, agent, torch):
         self.agent, self.guard, self.torch = agent, agent.guard, torch
-        self.parts = self.wanted = parts_asked("HOLTER_LOADER")  # the present ones, and those to come
+        self.parts = self.wanted = parts_asked(environment.LOADER)  # the present ones, and those to come
         self.needed = self.parts > 1  # without them the run has died; otherwise they are only the faster way
         self.handover = Handover()
         self.passes = weakref.WeakKeyDictionary()  # by iterator: what tells its loader

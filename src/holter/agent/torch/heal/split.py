@@ -12,6 +12,7 @@ import functools
 import weakref
 from time import monotonic
 
+from ....record import environment
 from ...heal.leaves import Unsplittable, bytes_of, take_out
 from ...heal.out_of_memory import drop_own_frames, is_oom, let_go
 from ...heal.requested_chunks import parts_asked
@@ -57,7 +58,7 @@ class Split:
     def __init__(self, agent, torch, is_compiling):
         self.agent, self.torch, self.is_compiling = agent, torch, is_compiling
         self.inside = False
-        self.asked = parts_asked("HOLTER_SPLIT")  # parts that a restart has asked for, from the first step on
+        self.asked = parts_asked(environment.SPLIT)  # parts that a restart has asked for, from the first step on
         self.cares = {}  # id of a model -> what is known of it
         self.wrapped = set()
         self.told = set()

@@ -9,10 +9,12 @@ import functools
 import inspect
 import os
 
+from ....record import environment
+
 
 def arm(agent, torch):
     """Stand around `DataLoader.__init__`, where a restart asks for it."""
-    if os.environ.get("HOLTER_WORKERS") != "0":
+    if os.environ.get(environment.WORKERS) != "0":
         return
     loader_class = torch.utils.data.DataLoader
     inner = loader_class.__init__

@@ -22,6 +22,7 @@ from math import inf, nan
 from time import monotonic
 from types import CodeType
 
+from ....record import environment
 from ....record import ring_format as f
 from ...observe import save_failed
 from ...observe.saves import saves_of
@@ -88,7 +89,7 @@ class _Adapter:
 
     def patch(self):
         self.births.patch(self._learn)
-        if "HOLTER_PLAN" in os.environ:
+        if environment.PLAN in os.environ:
             self.guard(self._watch_for_plan)()
         if self.healing is not None:
             self.healing.begin()
