@@ -12,7 +12,7 @@ import pytest
 
 from holter.agent.heal.state_store import Store
 from holter.finding import Ending, EndingKind, Finding, Grade, Verdict
-from holter.record.environment import OF_AN_ATTEMPT
+from holter.record import environment
 from holter.remedies import restart
 from holter.remedies.ledger import Ledger, Position
 from holter.remedies.memory_ending import said_in
@@ -247,10 +247,11 @@ def test_a_change_that_was_not_enough_is_made_larger() -> None:
 def test_what_a_remedy_asks_for_reaches_no_run_that_is_started_within() -> None:
     """Every variable of ours that a remedy sets is taken out of the environment before another run is begun."""
     remedies = Path(restart.__file__).parent
-    asked = {name for path in remedies.glob("*.py") for name in re.findall(r'"(HOLTER_\w+)"', path.read_text())}
+    found = [name for path in remedies.glob("*.py") for name in re.findall(r"environment\.([A-Z]+)", path.read_text())]
+    asked = {getattr(environment, name) for name in found}
 
     assert {"HOLTER_SPLIT", "HOLTER_LOADER", "HOLTER_WORKERS"} <= asked
-    assert asked <= set(OF_AN_ATTEMPT)
+    assert asked <= set(environment.OF_AN_ATTEMPT)
 
 
 def test_the_ledger_counts_restarts_that_came_no_further() -> None:
