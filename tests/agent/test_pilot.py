@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holter.agent.torch.nonfinite.pilot_gradient import Pilot
+from holter.agent.torch.nonfinite.watch import Pilot
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

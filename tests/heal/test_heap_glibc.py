@@ -15,7 +15,7 @@ if sys.platform != "linux" or not hasattr(CDLL(None), "mallopt"):
 LIBC = """
 import ctypes, json, resource
 from holter.facts import host_memory
-from holter.agent.heal.heap_glibc import Heap
+from holter.agent.torch.heal.memory_budget import Heap
 
 MB = 1 << 20
 libc = ctypes.CDLL(None)

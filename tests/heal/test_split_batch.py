@@ -18,8 +18,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from holter.agent.core.guard import Guard  # noqa: E402
-from holter.agent.torch.heal.cache_release import Drain  # noqa: E402
-from holter.agent.torch.heal.split import Split  # noqa: E402
+from holter.agent.torch.heal.split import Drain, Split  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

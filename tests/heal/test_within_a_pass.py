@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from holter.agent.heal.counting_loop import who_counts
-from holter.agent.torch.heal.mid_epoch_switch import Handover
+from holter.agent.torch.heal.loader_profile import Handover
 from tests.agent.agent_run import Run, run
 from tests.heal.loader_loops import LOOPS
 

@@ -141,10 +141,10 @@ def arrive(folder):
     """Set everything up; runs before the script's first line."""
     agent = Agent(folder)
     sys.modules["_holter"].agent = agent  # type: ignore[attr-defined]
-    from . import frameworks, stack_dump
+    from . import import_hook, stack_dump
 
     agent.guard(stack_dump.arm)(folder)
-    frameworks.wait_for_frameworks(agent)
+    import_hook.wait_for_frameworks(agent)
     agent.hook.install()
     sys.meta_path.append(ApiFinder())
     if hasattr(os, "register_at_fork"):

@@ -4,14 +4,17 @@ Small states lie in shared memory, larger ones on disk; a copy goes to the disk 
 process has written is still there after a SIGKILL, in either place.
 """
 
+import ctypes
 import os
+import pickle
+import struct
+import sys
 import threading
 from time import monotonic
 
 from ...facts import host_memory
 from ...record import environment
 from . import copy_budget as free
-from . import state_file
 
 _KEPT = 2
 _OF_MEMORY = 0.05  # of the memory there is, for all that lies in shared memory
@@ -48,7 +51,7 @@ class Store:
         for number, fast, path in sorted(found, reverse=True):
             self.number = max(self.number, number)
             try:
-                return (*state_file.read(path), "in shared memory" if fast else "on disk")
+                return (*read(path), "in shared memory" if fast else "on disk")
             except Exception as error:  # one that a crash of the machine has torn: the one before it is whole
                 self.agent.guard.caught("state", error)
         return None
@@ -116,7 +119,7 @@ class Store:
         if not folder:
             return False
         try:
-            state_file.write(os.path.join(folder, "%s.%d%s" % (self.name, self.number, _END)), frame, tensors, lasting)
+            write(os.path.join(folder, "%s.%d%s" % (self.name, self.number, _END)), frame, tensors, lasting)
         except OSError as error:
             self.agent.guard.caught("state", error)
             return False
@@ -130,3 +133,63 @@ def _memory():
     """The memory that this process may take: the machine's, or its control groups'."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([total, *(limit for _folder, limit in host_memory.groups())])
+
+
+# --- A state as a file: a pickled frame, then the tensors' bytes as they lie in memory
+# Not `torch.save`: that one computes checksums while it holds the interpreter's lock, and the training would wait for
+# it. A plain write lets go of the lock. The file is the user's own and private; nobody else's is ever read.
+
+_HEAD = struct.Struct("<8sQ")
+_MAGIC = b"HOLTSTAT"
+
+
+def write(path, frame, tensors, lasting):
+    """Write to a new file and put it in its place; returns its size."""
+    rows = [(str(tensor.dtype).partition(".")[2], tuple(tensor.shape), _bytes(tensor)) for tensor in tensors]
+    head = pickle.dumps((frame, rows), 4)
+    part = path + ".part"
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", 0) as file:
+            _all(file, _HEAD.pack(_MAGIC, len(head)))
+            _all(file, head)
+            for tensor, row in zip(tensors, rows):  # noqa: B905 - newer than 3.9
+                if row[2]:
+                    _all(file, (ctypes.c_char * row[2]).from_address(tensor.data_ptr()))
+            if lasting:
+                os.fsync(file.fileno())
+            size = file.tell()
+        os.replace(part, path)
+        return size
+    except OSError:
+        if os.path.exists(part):
+            os.unlink(part)  # half of it would only hold the space that is missing
+        raise
+
+
+def read(path):
+    """The frame and the tensors of a file; raises where it is not whole."""
+    torch = sys.modules.get("torch")
+    with open(path, "rb") as file:
+        magic, length = _HEAD.unpack(file.read(_HEAD.size))
+        if magic != _MAGIC:
+            raise ValueError("not a state")
+        frame, rows = pickle.loads(file.read(length))
+        tensors = []
+        for dtype, shape, size in rows:
+            held = bytearray(file.read(size))
+            if len(held) != size:
+                raise ValueError("cut off")
+            kind = getattr(torch, dtype)
+            flat = torch.frombuffer(held, dtype=kind) if size else torch.empty(0, dtype=kind)
+            tensors.append(flat.reshape(shape))
+    return frame, tensors
+
+
+def _bytes(tensor):
+    return tensor.numel() * tensor.element_size()
+
+
+def _all(file, data):
+    view = memoryview(data).cast("B")
+    while view:
+        view = view[file.write(view) :]

@@ -4,12 +4,13 @@ For what runs out of memory outside of the model's call, where nothing can be do
 metric of the script's own. `HOLTER_LOADER=4` says so to a process that was started again after such an end. The loader
 draws the batches that it always drew and cuts them afterwards: samplers, workers and their random numbers do not
 notice. Gradients of the parts are weighed as the loss asks for (`reduction`), and all that belongs to a batch
-happens at its last part (`once_per_batch`). Keeps: equivalent, since the loop sees an iteration for each part.
+happens at its last part (`batch_calls`). Keeps: equivalent, since the loop sees an iteration for each part.
 
 The first batch is where it is learned whether that is true. Where it is not, nothing has been updated yet: the batch
 is handed out once more as it came, and the reason is told. Until parts are wanted nothing of it is in place.
 """
 
+import dis
 import functools
 import sys
 import weakref
@@ -19,14 +20,10 @@ from ...core.ranks import ranks
 from ...heal.counting_loop import who_counts
 from ...heal.leaves import Unsplittable
 from ...heal.requested_chunks import parts_asked
-from .batch_calls import BatchCalls
-from .batch_norm import SoftNorms
-from .loader_length import Lengths
+from .batch_calls import BatchCalls, Once, SoftNorms
+from .chunk_shares import WeighedBackward
 from .loader_pass import Course, bounds_of
-from .loader_profile import Lesson
-from .mid_epoch_switch import Handover
-from .once_per_batch import Once
-from .scaled_backward import WeighedBackward
+from .loader_profile import Handover, Lesson
 
 
 class LoaderSplit:
@@ -311,3 +308,62 @@ class LoaderSplit:
 
     def _say(self, kind, **fields):
         self.agent.say(kind, act="split-loader", step=self.agent.beat.steps + 1, **fields)
+
+
+# --- What `len(loader)` says where batches are handed out in parts
+
+
+class Lengths:
+    """Asked in place of a loader's own `__len__`."""
+
+    def __init__(self, split):
+        self.split = split
+
+    def length(self, loader, length):
+        """While a pass is under way, its iterations; otherwise the batches, which schedules are made for.
+
+        After a pass, a sum over its iterations is divided by as many.
+        """
+        for course in list(self.split.courses.values()):
+            if course.open and course.loader() is loader and (course.cut or course.extra):
+                self.split.once.asked_length = True
+                return course.handed + course.to_come + self._still(course, loader, length)
+        lesson = self.split.lessons.get(loader)
+        if lesson is not None and lesson.iterations and is_divisor(sys._getframe(2)):
+            return lesson.iterations
+        return length
+
+    def _still(self, course, loader, length):
+        """Iterations of the batches that have not been drawn."""
+        batches = length - course.drawn
+        if batches < 1 or course.lesson.off:
+            return batches
+        return (batches - 1) * self.split.parts + self._parts_of_last(loader, length)
+
+    def _parts_of_last(self, loader, length):
+        try:
+            size = len(loader.dataset) - (length - 1) * loader.batch_size
+        except TypeError:
+            return self.split.parts
+        if loader.drop_last or not 0 < size < loader.batch_size:
+            return self.split.parts
+        return len(bounds_of(size, self.split.parts, self.split.fewest(), False))
+
+
+# --- Whether a call's result is what something is divided by at once: `total / len(loader)`
+
+_NOTHING = ("CACHE", "NOP", "EXTENDED_ARG")
+
+
+def is_divisor(frame):
+    """Tell it of the call that a frame is at."""
+    called = False
+    for one in dis.get_instructions(frame.f_code):
+        if one.offset < frame.f_lasti or one.opname in _NOTHING:
+            continue
+        if not called:
+            called = one.opname.startswith("CALL")  # Python 3.11 may be at what comes before it
+            continue
+        named = one.opname in ("BINARY_TRUE_DIVIDE", "INPLACE_TRUE_DIVIDE")  # before Python 3.11
+        return named or (one.opname == "BINARY_OP" and one.argrepr in ("/", "/="))
+    return False

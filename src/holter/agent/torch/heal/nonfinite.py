@@ -7,7 +7,7 @@ moments and the count of its steps stay as they were, as if the loop had skipped
 gradients are there again, as zeros: a loop that reads them, or that adds to them, goes on. Where gradients are
 accumulated over several batches, the update of all of them is left out. The step counts as a step of the run.
 
-Here it is seen; `nonfinite_acts` says what is done. On a GPU the update can't be held back (`late_look_cuda`). A
+Here it is seen; `nonfinite_acts` says what is done. On a GPU the update can't be held back (`LateLook`). A
 GradScaler judges its gradients itself and is left alone.
 """
 
@@ -16,8 +16,6 @@ from time import monotonic_ns
 
 from ...heal.nonfinite_reason import is_batch
 from .finite import first_bad
-from .late_look_cuda import LateLook
-from .mask import Mask
 from .nonfinite_acts import Acts
 
 _SHARE = 600  # a reading of all gradients may take one part in so many of the time
@@ -227,3 +225,128 @@ class NanHeal:
             self.suspect, self.calm = max(1, self.suspect), False
             self.mask = self.mask or Mask(self.torch, self.guard)
             self.mask.put_on(tensor)
+
+
+# --- Weights on a GPU that may be non-finite: asked on the device, and known some steps later. Nothing ever waits
+# The update itself can't be held back there: whether it is a number is known on the device only, after the host has
+# already asked for it, and to mask every gradient at every step would cost more than the 1 % that calm may cost. So a
+# loss that came back as non-finite has the weights asked, and if they are too the training goes back.
+
+
+class LateLook:
+    """One question at a time."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.asked = 0  # the step whose loss was non-finite
+        self.after = 0  # losses up to this step say nothing any more
+        self.pending = None
+
+    def suspect(self, step):
+        if step > self.after and not self.asked:
+            self.asked = step
+
+    def forget(self):
+        self.asked, self.pending = 0, None
+
+    def answer(self, optimizers):
+        """True or False once it is known whether weights are non-finite, None before."""
+        try:
+            return self._answer(optimizers)
+        except Exception:
+            self.forget()
+            raise
+
+    def _answer(self, optimizers):
+        torch = self.torch
+        if self.pending is None:
+            params = {id(p): p for o in optimizers for group in o.param_groups for p in group["params"]}
+            weights = [p.detach() for p in params.values() if p.is_cuda and p.is_floating_point() and p.numel()]
+            if torch.cuda.is_current_stream_capturing():
+                return None
+            if not weights:
+                self.forget()
+                return None
+            with torch.no_grad():
+                norms = torch._foreach_norm(weights, float("inf"))
+                figure = torch.empty((), dtype=torch.float32, pin_memory=True)
+                figure.copy_(torch.stack([norm.float() for norm in norms]).sum(), non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+            self.pending = figure, event
+            return None
+        figure, event = self.pending
+        if not event.query():
+            return None
+        self.forget()
+        total = float(figure)
+        return total - total != 0.0
+
+
+# --- Leave single elements out of a backward (PyTorch): those whose gradient an operation turns into a non-finite one
+# A logarithm of a probability that has become zero, or a square root at zero, spoils one element of a batch and with
+# it every weight. In the backward of such a loss each operation is looked after: where it gives a few elements that
+# are no numbers, they become zeros, and the rest is learnt from. Where it gives many, it is not a matter of elements,
+# and nothing is touched: the update is then held back as a whole.
+
+_NODES = 2000
+_MOST = 0.5  # the share of elements that may be left out
+
+
+class Mask:
+    """What was left out of one backward."""
+
+    def __init__(self, torch, guard):
+        self.torch, self.guard = torch, guard
+        self.count = self.of = 0
+        self.operation = ""
+
+    def put_on(self, loss):
+        """Look after the operations between a loss and the weights; they go with their graph."""
+        seen, waiting = set(), [loss.grad_fn]
+        while waiting and len(seen) < _NODES:
+            node = waiting.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            name = node.name()
+            if "AccumulateGrad" not in name:  # it outlives the graph
+                node.register_hook(self._hook(name))
+                waiting.extend(function for function, _ in node.next_functions)
+
+    def _hook(self, name):
+        def look(gradients, _given):
+            try:
+                return self._masked(gradients, name)
+            except Exception as error:
+                self.guard.caught("mask", error)
+                return None
+
+        return look
+
+    def _masked(self, gradients, name):
+        found, changed = [], False
+        for gradient in gradients:
+            bad = self._bad(gradient)
+            if bad is not None:
+                count = int(bad.sum())
+                if count > _MOST * bad.numel():
+                    return None
+                if not self.count:
+                    self.operation, self.of = name.split("Backward")[0].lower(), bad.numel()
+                    self.count = count
+                gradient, changed = gradient.masked_fill(bad, 0.0), True
+            found.append(gradient)
+        return tuple(found) if changed else None
+
+    def _bad(self, gradient):
+        torch = self.torch
+        if gradient is None or not gradient.is_cpu or not gradient.is_floating_point():
+            return None
+        if gradient.layout is not torch.strided:
+            return None
+        total = gradient.detach().sum().item()
+        if total - total == 0.0:
+            return None
+        bad = ~torch.isfinite(gradient.detach())
+        return bad if bool(bad.any()) else None

@@ -8,15 +8,14 @@ away and stays a number. It acts a bounded number of times and lets go for good 
 cause. Several ranks would have to act alike: they are left alone.
 """
 
+import functools
 import sys
 from math import inf
 
 from ...heal.nonfinite_reason import cure, is_half, of_batch, of_operation, ran_away
-from ...heal.nonfinite_report import Tell
 from ...heal.patience import Patience
 from .finite import first_bad
 from .good_states import GoodStates
-from .learning_rate import Rate, bfloat_for_half, passes_over_none
 
 _ROW = 3  # updates in a row that are non-finite
 _BACKS, _BACKS_ALL = 2, 6  # times that it goes back before many good steps
@@ -213,3 +212,120 @@ class Acts:
                 if p is parameter:
                     return name
         return "a weight"
+
+
+# --- The words for what was done about an update that is non-finite; what happens often is told ever more seldom
+
+_TOLD = 5
+
+
+class Tell:
+    """Says what was done, at which step, and what it keeps."""
+
+    def __init__(self, agent):
+        self.agent = agent
+        self.masks = 0
+        self.known = set()
+
+    def held(self, step, held, why, mended, mended_from):
+        """An update was left out, and running statistics that its batch had spoilt were put back."""
+        said = "the update of step %d was left out: %s" % (step, why)
+        if mended:
+            said += "; %d running statistics are those of step %d again" % (mended, mended_from)
+        if held > _TOLD or why in self.known:
+            if held & (held - 1):
+                return  # from here on, and for the same sample again, at every doubling
+            said = "%d updates have been left out so far; the last, of step %d: %s" % (held, step, why)
+        self.known.add(why)
+        self._say("hold-update", "equivalent", step, said, "batch skipped")
+
+    def masked(self, step, mask, seen):
+        """Single elements were left out of an update."""
+        self.masks += 1
+        at = " at line %d" % seen["line"] if seen.get("line") else ""
+        what = "%d of %d elements, whose gradient `%s`%s makes non-finite" % (mask.count, mask.of, mask.operation, at)
+        said = "step %d was learnt without %s" % (step, what)
+        if self.masks > _TOLD:
+            if self.masks & (self.masks - 1):
+                return
+            said = "%d steps were learnt without single elements so far; step %d without %s" % (self.masks, step, what)
+        self._say("mask-gradient", "equivalent", step, said, "these elements are skipped")
+
+    def back(self, step, undone, what, act, rest, keeps="changed"):
+        """The training went back, and on with or without a change."""
+        text = "%s at step %d: back to the state of step %d%s" % (what, step, step - undone, rest)
+        self._say(act, keeps, step, text, "the batches of %d steps are skipped" % undone)
+
+    def precision(self, step, what):
+        text = what + "; on in bfloat16 in place of float16"
+        self._say("bfloat16", "changed", step, text, "it has fewer digits")
+
+    def declined(self, step, because):
+        self.agent.say("declined", act="hold-update", step=step, because=because)
+
+    def _say(self, act, keeps, step, text, because):
+        self.agent.say("intervention", act=act, keeps=keeps, step=step, text=text, because=because)
+
+
+# --- What `--heal=all` may change to keep numbers finite (PyTorch): a lower learning rate, bfloat16 for float16
+# And whether an optimizer can be made to pass over a step at all.
+
+
+class Rate:
+    """Lowers the rate for the length of each step only: a schedule that sets it anew has no hold on that."""
+
+    def __init__(self):
+        self.factor = 1.0
+        self.lowered = []
+
+    def halve(self, times):
+        """Half the rate the first time, and twice as boldly each time that it was not enough."""
+        self.factor *= 0.5**times
+
+    def lower(self, optimizer):
+        if self.lowered:
+            self.give_back()  # a step that failed
+        for group in optimizer.param_groups:
+            rate = group.get("lr")
+            if rate is not None:
+                self.lowered.append((group, rate))
+                group["lr"] = rate * self.factor
+
+    def give_back(self):
+        lowered, self.lowered = self.lowered, []
+        for group, rate in lowered:
+            group["lr"] = rate
+
+
+_done = []
+
+
+def bfloat_for_half(torch):
+    """From here on, autocast computes in bfloat16 where it was asked for float16; False when that was done before."""
+    if _done:
+        return False
+    cls = torch.autocast
+    inner = cls.__enter__
+
+    @functools.wraps(inner)
+    def __enter__(context):  # noqa: N807
+        if getattr(context, "fast_dtype", None) is torch.float16:
+            context.fast_dtype = torch.bfloat16
+        return inner(context)
+
+    cls.__enter__ = __enter__
+    _done.append(inner)
+    return True
+
+
+def passes_over_none(cls):
+    """Tell whether the steps of this optimizer leave weights alone that have no gradient: PyTorch's own all do."""
+    if cls.__module__.startswith("torch.optim"):
+        return True
+    import inspect
+
+    try:
+        source = inspect.getsource(inspect.unwrap(cls.step))
+    except (OSError, TypeError):
+        return False
+    return any(words in source for words in ("is None", "is not None", "super().step"))

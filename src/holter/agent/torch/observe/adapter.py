@@ -24,7 +24,7 @@ from types import CodeType
 
 from ....record import environment
 from ....record import ring_format as f
-from ...observe import save_failed
+from ...observe import saves
 from ...observe.saves import saves_of
 from ...observe.step_calls import anatomy_of
 from ...observe.step_errors import StepErrors
@@ -437,7 +437,7 @@ class _Adapter:
         module_class.train = train
 
     def _patch_save(self):
-        saves_of(self.agent).around(self.torch, "save", _where_saved, save_failed.tell)
+        saves_of(self.agent).around(self.torch, "save", _where_saved, saves.tell)
         timed(self.torch, "save", self.beat, f.CHECKPOINT)
 
     # --- workers and the compiler -------------------------------------------------------------------------
