@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holter.agent.heal.loss_level import Level
+from holter.agent.heal.nonfinite_reason import Level
 
 
 def test_a_state_is_worth_keeping_while_the_loss_is_about_as_low_as_it_was() -> None:

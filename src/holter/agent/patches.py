@@ -127,7 +127,7 @@ PATCHES = [
     *_of(HEAL, _TORCH, "torch/heal/split.py", "MODEL", "__call__", "a call that does not fit is made in parts"),
     *_of(HEAL, _TORCH, "torch/heal/loss.py", "torch.nn.functional", "cross_entropy",
          "logits of a large vocabulary that do not fit", _NEAR),
-    *_of(HEAL, _TORCH, "torch/heal/chunk_shares.py", "torch.autograd", "backward",
+    *_of(HEAL, _TORCH, "torch/heal/reduction.py", "torch.autograd", "backward",
          "a part's loss counts by its share of the batch", _PARTS),
     *_of(HEAL, _TORCH, "torch/heal/loader.py", _LOADER + ".DataLoader", "__len__",
          "a batch is handed out in parts, and counts once", _PARTS),

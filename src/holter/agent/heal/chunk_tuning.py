@@ -4,6 +4,8 @@ Found by timing a few steps of each: first fewer parts while that is quicker and
 then the numbers on both sides of the best, and at last the fewest parts that fit.
 """
 
+import os
+
 _STEPS = 4  # with one number of parts, of which the first does not count: libraries choose their algorithms in it
 _QUICKER = 0.98
 _MOST = 4  # times the parts that were first thought to fit
@@ -76,3 +78,14 @@ class Tuning:
 
 def _parts(size, rows):
     return max(1, -(-size // max(1, rows)))
+
+
+# --- Parts that a restart has asked for in the environment, from the first step on
+
+
+def parts_asked(name):
+    """The number in this variable; 1 where there is none."""
+    try:
+        return max(1, int(os.environ.get(name, 1)))
+    except ValueError:
+        return 1

@@ -76,3 +76,55 @@ def cure(seen, grown, rate, more=True):
     if operation:
         return operation + ": keep its input away from the edge"
     return "no batch is to blame: lower the learning rate or clip the gradients"
+
+
+# --- How many updates may be left out: where it is more than about one in five, no batch is to blame
+
+_MOST = 32  # beyond one in five
+
+
+class Patience:
+    """Spent with each update that is left out, regained with those that are made."""
+
+    def __init__(self):
+        self.left, self.last = _MOST, 0
+
+    def spend(self, step, new=1):
+        """At this step so many were left out; False when it is over."""
+        made = max(0, step - self.last - new)
+        self.left, self.last = min(_MOST, self.left + made / 4) - new, step
+        return self.left >= 0
+
+
+# --- Whether a loss is about as low as it has been: a state is only worth keeping then, and not on its way up
+
+_LAST = 16  # losses whose median is the level
+_FAR, _ABOVE = 30, 3  # times the first level: worse than before anything was learnt, for the first time or again
+
+
+class Level:
+    """Follows the losses of one training."""
+
+    def __init__(self):
+        self.first = self.lowest = None
+
+    def holds(self, losses):
+        """Tell whether the last losses are no higher than twice the lowest level, and the way down from the first."""
+        last = sorted(losses[-_LAST:])
+        if not last:
+            return self.first is None
+        level = last[len(last) // 2]
+        if self.first is None:
+            self.first = self.lowest = level
+        self.lowest = min(self.lowest, level)
+        return level <= self.lowest + abs(self.lowest) + abs(self.first - self.lowest)
+
+    def ran_off(self, losses, again=False):
+        """Tell whether the last losses are far above where they began; they may stay there as numbers for ever.
+
+        Where that has been so before, and the rate was lowered for it, it need not be as far.
+        """
+        last = sorted(losses[-_LAST:])
+        if len(last) < _LAST or self.first is None or self.lowest is None:
+            return False
+        return last[_LAST // 2] > (_ABOVE if again else _FAR) * max(abs(self.first), abs(self.lowest), 1e-12)

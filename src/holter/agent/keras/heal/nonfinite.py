@@ -11,8 +11,7 @@ import weakref
 from time import monotonic_ns
 
 from ...heal.copy_budget import allowance, copies
-from ...heal.loss_level import Level
-from ...heal.patience import Patience
+from ...heal.nonfinite_reason import Level, Patience
 from .micro_batch import MicroBatches, scales_loss
 
 _ROW = 3

@@ -6,7 +6,7 @@ in five would have to be left out: no batch is to blame then. A step that is tra
 its graph, which is left as it is: that is declined.
 """
 
-from ...heal.patience import Patience
+from ...heal.nonfinite_reason import Patience
 from ...observe import numpy_finite
 from .micro_batch import scales_loss
 

@@ -17,13 +17,12 @@ import weakref
 
 from ....record import environment
 from ...core.ranks import ranks
+from ...heal.chunk_tuning import parts_asked
 from ...heal.counting_loop import who_counts
 from ...heal.leaves import Unsplittable
-from ...heal.requested_chunks import parts_asked
 from .batch_calls import BatchCalls, Once, SoftNorms
-from .chunk_shares import WeighedBackward
-from .loader_pass import Course, bounds_of
-from .loader_profile import Handover, Lesson
+from .loader_profile import Course, Handover, Lesson, bounds_of
+from .reduction import WeighedBackward
 
 
 class LoaderSplit:

@@ -12,8 +12,7 @@ import functools
 import sys
 from math import inf
 
-from ...heal.nonfinite_reason import cure, is_half, of_batch, of_operation, ran_away
-from ...heal.patience import Patience
+from ...heal.nonfinite_reason import Patience, cure, is_half, of_batch, of_operation, ran_away
 from .finite import first_bad
 from .good_states import GoodStates
 

@@ -1,7 +1,7 @@
 """The last good state of a training (PyTorch): weights, buffers, the optimizers' own state and the loss scaler's.
 
 It is kept in the host's memory, in tensors that are made once and copied into again. What lies on a GPU is copied by
-`snapshot_cuda`. Going back writes into the user's own tensors, so that nobody who refers to them is left behind.
+`good_states`. Going back writes into the user's own tensors, so that nobody who refers to them is left behind.
 
 Two things are not put back. The random generators go on: a generator that was set back would draw the offending batch,
 the last shuffle or the last augmentation again. And so do the rates and other settings of the optimizers: they
