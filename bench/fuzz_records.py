@@ -243,10 +243,10 @@ def command(*words: str) -> Callable[[Path], None]:
 def desk(folder: Path) -> None:
     """All that the page of `serve` and the screen of `watch` ask for, and what /metrics says."""
     from holter.commands._runs import Runs
-    from holter.figures.record_worker import Desk
+    from holter.figures.record_worker import RecordWorker
     from holter.views.web.metrics import metrics_text
 
-    answers = Desk()
+    answers = RecordWorker()
     for do in ("row", "run", "words", "charts", "run"):
         found = answers.answer({"do": do, "folder": str(folder), "columns": 300, "begin": 1.0, "end": 5.0})
         text = json.dumps(found, default=str).encode("utf-8", "replace").decode()

@@ -605,7 +605,7 @@ def test_the_arrival_costs_little(house: House) -> None:
 
 def test_exits_are_watched_once_and_still_do_what_they_did(capsys: pytest.CaptureFixture[str]) -> None:
     """Two frameworks in one process ask for it: one line is said, and the status is whatever was given."""
-    from holter.agent.core.exit_hooks import Farewell
+    from holter.agent.core.exit_hooks import ExitHooks
     from holter.agent.core.guard import Guard
 
     said: list[dict[str, Any]] = []
@@ -615,9 +615,9 @@ def test_exits_are_watched_once_and_still_do_what_they_did(capsys: pytest.Captur
 
     before = sys.exit, os._exit
     try:
-        farewell = Farewell(say, Guard(say))
-        farewell.watch_exit_calls()
-        farewell.watch_exit_calls()
+        exit_hooks = ExitHooks(say, Guard(say))
+        exit_hooks.watch_exit_calls()
+        exit_hooks.watch_exit_calls()
         codes = []
         for arguments in ((), (None,), (3,), ("words",), (["list"],)):
             with pytest.raises(SystemExit) as caught:

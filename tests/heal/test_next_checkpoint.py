@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holter.diagnosis.forecast.next_checkpoint import next_checkpoint
-from holter.diagnosis.forecast.pace import Course
+from holter.diagnosis.forecast.pace import Pace
 from tests.agent.agent_run import run
 from tests.endings.conftest import case, small_disk  # noqa: F401 - fixtures
 from tests.endings.ward import Case, as_text
@@ -90,7 +90,7 @@ def event(**fields: Any) -> dict[str, Any]:
     ids=["one, and no plan", "two, and no plan", "one of a plan", "the last of a plan", "the last but one"],
 )
 def test_it_is_said_where_a_next_one_is_to_come(planned: int, saves: int, step: int, told: bool) -> None:
-    course = Course()
+    course = Pace()
     course._planned = planned
     found = next_checkpoint(event(saves=saves, step=step, every=100), course)
 

@@ -9,7 +9,7 @@ import pytest
 
 from holter.agent.heal.chunk_tuning import Tuning
 from holter.agent.torch.heal.loader import LoaderSplit
-from holter.agent.torch.heal.split_state import Care
+from holter.agent.torch.heal.split_state import SplitState
 from tests.endings.conftest import Join, memory_cgroup  # noqa: F401
 from tests.endings.ward import Case
 
@@ -68,7 +68,7 @@ def test_the_loader_is_asked_where_three_parts_in_ten_are_computed_twice(
     split = SimpleNamespace(loader=SimpleNamespace(ask=told.append))
     care = SimpleNamespace(kept=kept, split=split, alone={}, room=SimpleNamespace(share=1.0), fewest=1)
     care._rows_alone = lambda *_: 0
-    Care._spare_the_second_pass(care, (), Tuning(240, 240 // kept[1], 1))
+    SplitState._spare_the_second_pass(care, (), Tuning(240, 240 // kept[1], 1))
 
     assert told == asked
 
@@ -78,9 +78,9 @@ def test_parts_from_the_loader_may_be_larger_since_the_rest_of_the_batch_is_not_
     room, weights = SimpleNamespace(workspace=1.2, share=1.0), SimpleNamespace(bytes=100)
     care = SimpleNamespace(costs={(): (10, 100 + 4 * 256)}, left=1700, room=room, weights=weights)
 
-    assert Care._rows_alone(care, (), 256) == 100  # (1700 - 100) / (10 * 1.2 + 4)
+    assert SplitState._rows_alone(care, (), 256) == 100  # (1700 - 100) / (10 * 1.2 + 4)
     room.share = 0.6
-    assert Care._rows_alone(care, (), 256) == 57  # on a CPU, with room to spare
+    assert SplitState._rows_alone(care, (), 256) == 57  # on a CPU, with room to spare
 
 
 def test_a_part_from_the_loader_is_tried_whole_up_to_what_is_thought_to_fit() -> None:
@@ -88,9 +88,9 @@ def test_a_part_from_the_loader_is_tried_whole_up_to_what_is_thought_to_fit() ->
     care = SimpleNamespace(alone={"rows": 64})
     known = Tuning(256, 32, 1)
 
-    assert Care._fits_at_once(care, SimpleNamespace(size=64, shapes="rows"), known) == 65
-    assert Care._fits_at_once(care, SimpleNamespace(size=256, shapes="rows"), known) == 32
-    assert Care._fits_at_once(care, SimpleNamespace(size=64, shapes="others"), known) == 33
+    assert SplitState._fits_at_once(care, SimpleNamespace(size=64, shapes="rows"), known) == 65
+    assert SplitState._fits_at_once(care, SimpleNamespace(size=256, shapes="rows"), known) == 32
+    assert SplitState._fits_at_once(care, SimpleNamespace(size=64, shapes="others"), known) == 33
 
 
 def test_a_part_that_was_thought_to_fit_and_did_not_is_tuned_by_itself() -> None:
@@ -98,11 +98,13 @@ def test_a_part_that_was_thought_to_fit_and_did_not_is_tuned_by_itself() -> None
     said: list[tuple[int, int]] = []
     split = SimpleNamespace(tell_split=lambda _care, size, rows: said.append((size, rows)), loader=None)
     care = SimpleNamespace(alone={"rows": 64}, sizes={"rows": Tuning(256, 32, 1)}, calls={}, fewest=1, split=split)
-    care._fits_at_once = lambda *given: Care._fits_at_once(care, *given)
-    Care.learned(care, SimpleNamespace(size=200, shapes="rows"), 29, 29)  # a last batch, in place, as it was asked for
+    care._fits_at_once = lambda *given: SplitState._fits_at_once(care, *given)
+    SplitState.learned(
+        care, SimpleNamespace(size=200, shapes="rows"), 29, 29
+    )  # a last batch, in place, as it was asked for
     assert care.alone
 
-    Care.learned(care, SimpleNamespace(size=64, shapes="rows"), 32)
+    SplitState.learned(care, SimpleNamespace(size=64, shapes="rows"), 32)
 
     assert care.alone == {}
     assert (care.sizes["rows"].size, care.sizes["rows"].rows) == (64, 32)

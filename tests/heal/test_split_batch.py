@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from holter.agent.core.guard import Guard  # noqa: E402
-from holter.agent.torch.heal.split import Drain, Split  # noqa: E402
+from holter.agent.torch.heal.split import CacheRelease, Split  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -701,7 +701,7 @@ def test_nothing_of_a_step_outlives_it() -> None:
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_where_a_device_has_no_room_for_a_graph_there_is_none_to_empty_its_queue_with() -> None:
     """A backward that failed then ends with its own error, and nothing is printed in between."""
-    drain = Drain(torch, torch.device("cuda", 99))
+    drain = CacheRelease(torch, torch.device("cuda", 99))
     drain.empty()
 
     assert drain.pair is None

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from holter.agent.heal.counting_loop import who_counts
-from holter.agent.torch.heal.loader_profile import Handover
+from holter.agent.torch.heal.loader_profile import MidEpochSwitch
 from tests.agent.agent_run import Run, run
 from tests.heal.loader_loops import LOOPS
 
@@ -300,7 +300,7 @@ def test_the_place_in_a_pass_may_be_computed_with_from_its_beginning_on() -> Non
 )  # fmt: skip
 def test_a_batch_is_the_first_in_parts_after_one_regular_update(order: str, ready: bool) -> None:
     """d: draws, b: backward, s: update, e: draws from another loader."""
-    handover, mine, other = Handover(), {1}, {2}
+    handover, mine, other = MidEpochSwitch(), {1}, {2}
     does = {
         "d": lambda: handover.drew(mine), "e": lambda: handover.drew(other), " ": lambda: None,
         "b": handover.backward, "s": handover.stepped,

@@ -104,9 +104,9 @@ def command(
         show_on_stderr(folder)
 
     def foresight() -> Foresee:
-        from holter.diagnosis.forecast.engine import Foresight  # while the command starts: it must not delay it
+        from holter.diagnosis.forecast.engine import ForecastEngine  # while the command starts: it must not delay it
 
-        return Foresight(_lines_of).observe
+        return ForecastEngine(_lines_of).observe
 
     tell = said = quietly if quiet else tell_on_stderr
     over: Callable[[Path], None] = quietly if quiet else show

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import Examined
 from holter.diagnosis.core.fields import number, part
-from holter.diagnosis.core.figures import Exhibits
+from holter.diagnosis.core.figures import Figures
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.memory.memory import device_curve
 from holter.figures.training import windows_of
@@ -23,7 +23,7 @@ class Figure:
     of: str = ""
 
 
-def figures_of(record: Examined, shown: Exhibits) -> list[Figure]:
+def figures_of(record: Examined, shown: Figures) -> list[Figure]:
     """The figures that are known; one that is not known is left out."""
     found = []
     if shown.lasted is not None:

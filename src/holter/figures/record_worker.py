@@ -78,7 +78,7 @@ class OpenRun:
         return self._words
 
 
-class Desk:
+class RecordWorker:
     """Answers requests, and keeps the last runs open."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ def main() -> None:
     except OSError:
         pass
     gc.disable()  # a record is a million objects and no cycles: looking for them is a fifth of the time
-    desk = Desk()
+    desk = RecordWorker()
     for number, line in enumerate(sys.stdin.buffer):
         answer = desk.answer(json.loads(line))
         text = json.dumps(answer, separators=(",", ":"), default=str)

@@ -52,7 +52,7 @@ class Chart(Protocol):
     def top(self) -> float | None: ...
 
 
-class Exhibits(Protocol):
+class Figures(Protocol):
     """The figures and curves to show beside a verdict."""
 
     @property
@@ -74,7 +74,7 @@ class Exhibits(Protocol):
 
 
 def write_verdict(
-    verdict: Verdict, shown: Exhibits, stream: TextIO, *, width: int = 80, color: bool | None = None
+    verdict: Verdict, shown: Figures, stream: TextIO, *, width: int = 80, color: bool | None = None
 ) -> None:
     """Write a verdict: one line for a healthy run, a page for any other."""
     tint = wants_color(stream) if color is None else color
@@ -99,7 +99,7 @@ def command_of(verdict: Verdict, longest: int = 60) -> str:
     return said if len(said) <= longest else said[: longest - 12].rstrip() + " … " + said[-9:].lstrip()
 
 
-def healthy_line(verdict: Verdict, shown: Exhibits, color: bool = False) -> str:
+def healthy_line(verdict: Verdict, shown: Figures, color: bool = False) -> str:
     """Say in one line that all is well, and what was done."""
     mark, style = _MARKS.get(verdict.ending.kind, ("✓", "good"))
     state, took = "completed" if verdict.ending.kind == "completed" else "is running", ""
@@ -128,7 +128,7 @@ def _after(ending: Ending, words: str) -> str:
     return f"; {clean(ending.claim[at:])}" if at >= 0 else ""
 
 
-def _page(verdict: Verdict, shown: Exhibits, width: int, color: bool) -> list[str]:
+def _page(verdict: Verdict, shown: Figures, width: int, color: bool) -> list[str]:
     worthless = verdict.ending.kind == "completed" and any(one.family == "nan" for one in verdict.findings)
     mark, style = ("✗", "bad") if worthless else _MARKS.get(verdict.ending.kind, ("✗", "bad"))
     claim = clean(verdict.ending.claim).removeprefix("The run ")

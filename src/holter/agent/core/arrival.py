@@ -7,7 +7,7 @@ import os
 import sys
 
 from ...record import environment
-from .exit_hooks import Farewell
+from .exit_hooks import ExitHooks
 from .guard import Guard
 from .import_hook import ApiFinder, ImportHook
 from .report import Say
@@ -25,7 +25,7 @@ class Agent:
         self.pid = os.getpid()
         self.say = Say(os.path.join(folder, "%d.jsonl" % self.pid))
         self.guard = Guard(self.say)
-        self.farewell = Farewell(self.say, self.guard)
+        self.exit_hooks = ExitHooks(self.say, self.guard)
         self.hook = ImportHook(self.guard)
         self.role = "python"
         self._heal = os.environ.get(environment.HEAL)
@@ -56,7 +56,7 @@ class Agent:
             from .heartbeat import Beat
 
             self._beat = Beat(self._make_ring)
-            self.farewell.last_acts.append(self.guard(self._beat.flush))
+            self.exit_hooks.last_acts.append(self.guard(self._beat.flush))
         return self._beat
 
     @property
@@ -65,15 +65,15 @@ class Agent:
             from .creation_sites import Census
 
             self._census = census = Census(self.say)
-            self.farewell.last_acts.append(self.guard(lambda: census.tell(_EVER)))
+            self.exit_hooks.last_acts.append(self.guard(lambda: census.tell(_EVER)))
         return self._census
 
     @property
     def holdings(self):
         if self._holdings is None:
-            from ..retained.growth import Holdings
+            from ..retained.growth import RetainedGrowth
 
-            self._holdings = Holdings(self)
+            self._holdings = RetainedGrowth(self)
         return self._holdings
 
     def _make_ring(self):
@@ -121,7 +121,7 @@ class Agent:
         """In a forked child: leave the parent's ring and files alone, and be an agent of this process's own."""
         self.pid = os.getpid()
         self.say.__init__(os.path.join(self.folder, "%d.jsonl" % self.pid))  # type: ignore[misc]
-        self.farewell.pid = self.pid  # a child that ends like a program of its own has its own last word
+        self.exit_hooks.pid = self.pid  # a child that ends like a program of its own has its own last word
         self.role = "python"
         self._greeted = False
         if self._beat is not None:
@@ -152,4 +152,4 @@ def arrive(folder):
 
     import atexit
 
-    atexit.register(agent.guard(agent.farewell.at_exit))
+    atexit.register(agent.guard(agent.exit_hooks.at_exit))

@@ -71,7 +71,7 @@ def _interrupt():
     raise KeyboardInterrupt
 
 
-class Farewell:
+class ExitHooks:
     """Speaks at exit. Hooks nothing that the script could see: the interpreter leaves the exception in `sys`."""
 
     def __init__(self, say, guard):

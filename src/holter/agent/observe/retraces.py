@@ -39,7 +39,7 @@ class Retraces:
     def __init__(self, agent):
         self.say = agent.say
         self.beat = agent.beat
-        agent.farewell.last_acts.insert(0, agent.guard(lambda: self.tell(_EVER)))
+        agent.exit_hooks.last_acts.insert(0, agent.guard(lambda: self.tell(_EVER)))
         self.places = {}
         self.lines = 0
 

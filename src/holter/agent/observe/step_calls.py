@@ -44,7 +44,7 @@ class Anatomy:
         self.counted = Calls(_OPS, _FRAMEWORKS)
         self._clear()
         os.register_at_fork(after_in_child=self.end)
-        agent.farewell.last_acts.insert(0, agent.guard(self.end))
+        agent.exit_hooks.last_acts.insert(0, agent.guard(self.end))
 
     def end(self):
         """Leave a look that is under way: where no step follows, and in a forked child, where it is the parent's."""

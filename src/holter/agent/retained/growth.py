@@ -28,7 +28,7 @@ _ROWS = 10
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-class Holdings:
+class RetainedGrowth:
     """Compares one census with the first, and says what has grown since."""
 
     def __init__(self, agent):

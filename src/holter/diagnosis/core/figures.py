@@ -36,7 +36,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Exhibits:
+class Figures:
     """What a view may show beside the verdict; None where it is not known."""
 
     lasted: float | None = None
@@ -49,7 +49,7 @@ class Exhibits:
     damage: tuple[str, ...] = ()
 
 
-def exhibits(record: RecordLike, verdict: Verdict) -> Exhibits:
+def exhibits(record: RecordLike, verdict: Verdict) -> Figures:
     """Gather the figures of a run, and the curves that bear on how it ended."""
     record = examined(record)
     progress, memory = progress_of(record), shown_memory(record, verdict.ending)
@@ -66,7 +66,7 @@ def exhibits(record: RecordLike, verdict: Verdict) -> Exhibits:
     if falling is not None:
         charts.append(falling)
     charts += _of_the_family(record, family, progress.pid)
-    return Exhibits(
+    return Figures(
         lasted=lasted(record),
         steps=progress.step,
         epochs=progress.epoch,

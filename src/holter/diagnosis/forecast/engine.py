@@ -10,12 +10,12 @@ from typing import Any
 
 from holter.diagnosis.core.epochs import rises_between
 from holter.diagnosis.core.fields import number, part
-from holter.diagnosis.forecast.extrapolate import USED, Outlook, outlook, outlook_by_epoch
+from holter.diagnosis.forecast.extrapolate import USED, Extrapolation, extrapolate, extrapolate_by_epoch
 from holter.diagnosis.forecast.gauges import Gauges
-from holter.diagnosis.forecast.message import Foretold, moved_far, out_of_sight, words_of
+from holter.diagnosis.forecast.message import ForecastMade, moved_far, out_of_sight, words_of
 from holter.diagnosis.forecast.next_checkpoint import next_checkpoint
-from holter.diagnosis.forecast.pace import Course
-from holter.diagnosis.forecast.series import Track
+from holter.diagnosis.forecast.pace import Pace
+from holter.diagnosis.forecast.series import GaugeSeries
 from holter.diagnosis.forecast.slowing import StepTimes
 from holter.diagnosis.leak.retained_live import Holding, Source
 from holter.units import count, duration
@@ -33,14 +33,14 @@ _BLIND = 30.0  # seconds of growth, where no steps are known, and the part of th
 _BLIND_USED = 0.4
 
 
-class Foresight:
+class ForecastEngine:
     """Asked at each tick of the recorder; gives what there is to say, as fields of a `forecast` event."""
 
     def __init__(self, source: Source | None = None) -> None:
-        self._course = Course()
+        self._course = Pace()
         self._holding = Holding(source)
         self._gauges = Gauges()
-        self._tracks: dict[tuple[str, str], Track] = {}
+        self._tracks: dict[tuple[str, str], GaugeSeries] = {}
         self._times = StepTimes()
         self._slow_said = 0.0
         self._slow_looked = 0.0
@@ -60,7 +60,7 @@ class Foresight:
         for gauge in self._gauges.read(sample, lines):
             track = self._tracks.get((gauge.what, gauge.name))
             if track is None or track.limit_moved(gauge.limit):
-                track = self._tracks[gauge.what, gauge.name] = Track(gauge)
+                track = self._tracks[gauge.what, gauge.name] = GaugeSeries(gauge)
             track.add(gauge, course)
             if course.now - track.looked >= max(_EACH, _EACH_OF_AGE * course.age):
                 track.looked = course.now
@@ -71,7 +71,7 @@ class Foresight:
         full = [told for event in events if (told := next_checkpoint(event, course)) is not None]
         return [*said, *full, slower] if slower is not None else [*said, *full]
 
-    def _look(self, track: Track) -> dict[str, Any] | None:
+    def _look(self, track: GaugeSeries) -> dict[str, Any] | None:
         ahead, course = self._ahead(track), self._course
         if track.foretold is None:
             if ahead is None or not self._in_reach(ahead, track) or not self._nearest(ahead, track):
@@ -91,7 +91,7 @@ class Foresight:
             return {"what": gauge.what, "state": "over", "at_step": course.step, "text": text}
         return None
 
-    def _ahead(self, track: Track) -> Outlook | None:
+    def _ahead(self, track: GaugeSeries) -> Extrapolation | None:
         course, limit = self._course, track.gauge.limit
         if not track.by_step:
             return self._blind(track)
@@ -100,38 +100,38 @@ class Foresight:
             return None
         begins, long = course.epoch_begins, course.age > _LONG
         if track.gauge.what == "memory" and self._holding.lasting:
-            found = outlook(points, limit, long=long)
+            found = extrapolate(points, limit, long=long)
             if found is not None:
                 return found
         if len(begins) < 2:
-            found = outlook(points, limit, used=self._enough(track), long=long)
+            found = extrapolate(points, limit, used=self._enough(track), long=long)
             if found is None or not begins:
                 return found
             # A cache that fills in the first epoch is full at its end.
             within = found.at <= begins[0][0] + course.epoch_length
             return found if within or found.rise > _ALMOST * (limit - track.gauge.used + found.rise) else None
-        by_epoch = outlook_by_epoch(track.levels(begins), limit, track.over_level(begins))
+        by_epoch = extrapolate_by_epoch(track.levels(begins), limit, track.over_level(begins))
         if rises_between(points, [step for step, _ in begins]):
             return by_epoch
         later = [point for point in points if point[0] >= begins[1][0]]
-        return outlook(later, limit, long=long) or _same_beyond(points, later, limit) or by_epoch
+        return extrapolate(later, limit, long=long) or _same_beyond(points, later, limit) or by_epoch
 
-    def _enough(self, track: Track) -> float:
+    def _enough(self, track: GaugeSeries) -> float:
         """Give the part of the room that growth has to use before it is spoken of, by what is known of its cause."""
         if track.gauge.what != "memory" or self._holding.endless:
             return USED
         return _USED_TAMED if self._holding.tamed else _USED_UNKNOWN
 
-    def _blind(self, track: Track) -> Outlook | None:
+    def _blind(self, track: GaugeSeries) -> Extrapolation | None:
         """Without steps, data that is being loaded looks like a leak: only much growth over a long time counts."""
         points = track.points
         if self._course.adapters or len(points) < 10 or points[-1][0] - points[0][0] < _BLIND:
             return None
-        found = outlook(points, track.gauge.limit)
+        found = extrapolate(points, track.gauge.limit)
         room = track.gauge.limit - track.gauge.used
         return found if found is not None and found.rise >= _BLIND_USED * (room + found.rise) else None
 
-    def _in_reach(self, ahead: Outlook, track: Track) -> bool:
+    def _in_reach(self, ahead: Extrapolation, track: GaugeSeries) -> bool:
         """Tell whether the wall comes before the run's planned end, and is the run's own doing."""
         course = self._course
         if track.by_step and course.planned is not None and ahead.at > course.planned:
@@ -147,18 +147,18 @@ class Foresight:
             return False  # what grows is full before the limit is met
         return track.is_own(ahead)
 
-    def _nearest(self, ahead: Outlook, track: Track) -> bool:
+    def _nearest(self, ahead: Extrapolation, track: GaugeSeries) -> bool:
         """Of the walls of one kind only the first to be met is told."""
         others = [other for (what, _), other in self._tracks.items() if what == track.gauge.what and other is not track]
         told = [other.foretold for other in others if other.foretold is not None and other.by_step == track.by_step]
         return all(foretold.ahead.at > ahead.at for foretold in told)
 
-    def _tell(self, track: Track, ahead: Outlook) -> dict[str, Any]:
+    def _tell(self, track: GaugeSeries, ahead: Extrapolation) -> dict[str, Any]:
         course = self._course
         pace = (course.per_step or 0.0) if track.by_step else 1.0
         now = float(course.step) if track.by_step else course.now
         ahead_s = [max(0.0, x - now) * pace for x in (ahead.at, ahead.earliest, ahead.latest)]
-        track.foretold = Foretold(ahead, now, course.now, track.gauge.used)
+        track.foretold = ForecastMade(ahead, now, course.now, track.gauge.used)
         told: dict[str, Any] = {"what": track.gauge.what, "name": track.gauge.name, "state": "foreseen"}
         told |= {"at_step": course.step, "limit": track.gauge.limit, "used": track.gauge.used}
         told |= dict(zip(("when", "earliest", "latest"), (course.wall + s for s in ahead_s), strict=True))
@@ -193,9 +193,11 @@ class Foresight:
         return told | {"since_step": found.since, "before": found.before, "now": found.now, "text": text}
 
 
-def _same_beyond(points: list[tuple[float, float]], later: list[tuple[float, float]], limit: float) -> Outlook | None:
+def _same_beyond(
+    points: list[tuple[float, float]], later: list[tuple[float, float]], limit: float
+) -> Extrapolation | None:
     """Growth of the first epoch that goes on in the second as it was needs less of it to be seen."""
-    found = outlook(points, limit)
+    found = extrapolate(points, limit)
     if found is None or len(later) < 4:
         return None
     span = later[-1][0] - later[0][0]

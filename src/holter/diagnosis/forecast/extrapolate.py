@@ -24,7 +24,7 @@ _FASTER = 1.4  # growth that quickens is followed at its later pace
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Extrapolation:
     """Growth that meets a limit at `at` (a step, or seconds where no steps are known), between two bounds."""
 
     at: float
@@ -36,7 +36,7 @@ class Outlook:
     by_epoch: float = 0.0
 
 
-def outlook(points: Points, limit: float, *, used: float = USED, long: bool = False) -> Outlook | None:
+def extrapolate(points: Points, limit: float, *, used: float = USED, long: bool = False) -> Extrapolation | None:
     """Say where a steady growth meets the limit; None while it is not clear that it will."""
     used = min(used, _USED_LONG) if long else used
     if len(points) < FEWEST or not _worth_a_look(points, limit, used):
@@ -68,7 +68,7 @@ def outlook(points: Points, limit: float, *, used: float = USED, long: bool = Fa
         rate = max(rate, slope([point for point in body if point[0] >= half]))
     at = end + left / rate
     width = max(0.07 * (at - end), (at - end) * (found.high - found.low) / (2 * found.slope))
-    return Outlook(at, max(end, at - width), at + 1.5 * width, found.since, rate, found.rise)
+    return Extrapolation(at, max(end, at - width), at + 1.5 * width, found.since, rate, found.rise)
 
 
 def _worth_a_look(points: Points, limit: float, used: float) -> bool:
@@ -85,7 +85,7 @@ def comes_to_rest(rise: float, keeps: float) -> float:
     return later * keeps / (1 - keeps)
 
 
-def outlook_by_epoch(levels: Sequence[tuple[float, float]], limit: float, peak_over: float) -> Outlook | None:
+def extrapolate_by_epoch(levels: Sequence[tuple[float, float]], limit: float, peak_over: float) -> Extrapolation | None:
     """Say where growth from epoch to epoch meets the limit: (step at which each begins, its level) in order."""
     # What the first epoch sets up is no growth; two further ones that climb alike are.
     climbing = stairs([value for _, value in levels])
@@ -101,4 +101,4 @@ def outlook_by_epoch(levels: Sequence[tuple[float, float]], limit: float, peak_o
         return None
     # So many more ends of epochs fit; the one after them does not.
     at = levels[-1][0] + span * (int(left / each) + 1)
-    return Outlook(at, at - 0.6 * span, at + span, levels[0][0], each / span, rise, by_epoch=each)
+    return Extrapolation(at, at - 0.6 * span, at + span, levels[0][0], each / span, rise, by_epoch=each)

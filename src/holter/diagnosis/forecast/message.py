@@ -5,29 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holter.diagnosis.forecast.extrapolate import Outlook
+from holter.diagnosis.forecast.extrapolate import Extrapolation
 from holter.diagnosis.forecast.gauges import Gauge
-from holter.diagnosis.forecast.pace import Course
+from holter.diagnosis.forecast.pace import Pace
 from holter.units import count, duration
 
 if TYPE_CHECKING:
-    from holter.diagnosis.forecast.series import Track
+    from holter.diagnosis.forecast.series import GaugeSeries
 
 _MOVED = 0.3
 _AGAIN = 10.0  # seconds between two words on the same wall
 
 
 @dataclass(frozen=True)
-class Foretold:
+class ForecastMade:
     """A forecast that was said: at which step (or time) and moment, and what was used then."""
 
-    ahead: Outlook
+    ahead: Extrapolation
     x: float
     m: float
     used: float
 
 
-def moved_far(foretold: Foretold, ahead: Outlook, course: Course) -> bool:
+def moved_far(foretold: ForecastMade, ahead: Extrapolation, course: Pace) -> bool:
     """Tell whether the wall is now much nearer or farther than was said, against the way there was to go."""
     if course.now - foretold.m < _AGAIN:
         return False
@@ -35,7 +35,7 @@ def moved_far(foretold: Foretold, ahead: Outlook, course: Course) -> bool:
     return abs(ahead.at - foretold.ahead.at) > _MOVED * way
 
 
-def out_of_sight(foretold: Foretold, track: Track, course: Course) -> bool:
+def out_of_sight(foretold: ForecastMade, track: GaugeSeries, course: Pace) -> bool:
     """Tell whether the growth that was foretold did not come."""
     now = float(course.step) if track.by_step else course.now
     passed = now - foretold.x
@@ -48,7 +48,7 @@ def out_of_sight(foretold: Foretold, track: Track, course: Course) -> bool:
     return risen < 0.25 * 0.75 * expected
 
 
-def words_of(gauge: Gauge, ahead: Outlook, by_step: bool, seconds: float, course: Course) -> str:
+def words_of(gauge: Gauge, ahead: Extrapolation, by_step: bool, seconds: float, course: Pace) -> str:
     """Say it in one sentence: how it grows and since when, which wall it meets, at which step and in what time."""
     if not by_step:
         per = f"{gauge.unit(ahead.slope)} per second"

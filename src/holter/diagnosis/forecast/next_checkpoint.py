@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from holter.diagnosis.core.fields import number, text, whole
-from holter.diagnosis.forecast.pace import Course
+from holter.diagnosis.forecast.pace import Pace
 from holter.units import size
 
 
-def next_checkpoint(event: dict[str, Any], course: Course) -> dict[str, Any] | None:
+def next_checkpoint(event: dict[str, Any], course: Pace) -> dict[str, Any] | None:
     """Give the forecast for a disk that has no room for one more; None where there may be no next one."""
     took, free, folder = number(event, "bytes"), number(event, "free"), text(event, "path")
     if event.get("k") != "no-room" or not took or free is None or not folder:

@@ -11,7 +11,7 @@ _EPOCHS_KEPT = 64
 _RECENT = 20.0  # seconds over which the pace is taken
 
 
-class Course:
+class Pace:
     """Told of each sample and of what the agents said since the last one."""
 
     def __init__(self) -> None:

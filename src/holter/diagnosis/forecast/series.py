@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from holter.diagnosis.core.epochs import by_span
 from holter.diagnosis.core.trend import evenly, slope
-from holter.diagnosis.forecast.extrapolate import Outlook
+from holter.diagnosis.forecast.extrapolate import Extrapolation
 from holter.diagnosis.forecast.gauges import Gauge
-from holter.diagnosis.forecast.pace import Course
+from holter.diagnosis.forecast.pace import Pace
 
 if TYPE_CHECKING:
-    from holter.diagnosis.forecast.message import Foretold
+    from holter.diagnosis.forecast.message import ForecastMade
 
 _MOST = 240
 _SETTLES = 2  # the first steps allocate what is then reused
 
 
-class Track:
+class GaugeSeries:
     """The readings of one gauge, and what was last said of it."""
 
     def __init__(self, gauge: Gauge) -> None:
@@ -27,7 +27,7 @@ class Track:
         self.by_step = False
         self.points: list[tuple[float, float]] = []
         self.looked = float("-inf")
-        self.foretold: Foretold | None = None
+        self.foretold: ForecastMade | None = None
         self.agreed = 0
         self.hushed = 0
         self._own: list[tuple[float, float]] = []
@@ -37,7 +37,7 @@ class Track:
         """Tell whether the wall is another one than before."""
         return abs(limit - self.gauge.limit) > 0.02 * self.gauge.limit
 
-    def add(self, gauge: Gauge, course: Course) -> None:
+    def add(self, gauge: Gauge, course: Pace) -> None:
         """Take in a reading; with the first step all that came before it is forgotten: it was no training."""
         self.gauge = gauge
         if course.step > 0 and not self.by_step:
@@ -55,7 +55,7 @@ class Track:
             if len(self._own) > _MOST:
                 self._own = _thinned(self._own)
 
-    def is_own(self, ahead: Outlook) -> bool:
+    def is_own(self, ahead: Extrapolation) -> bool:
         """Tell whether the run itself carries at least half of a growth that others may have a part in."""
         if self.gauge.own is None:
             return True

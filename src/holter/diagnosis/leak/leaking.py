@@ -13,7 +13,7 @@ from holter.diagnosis.core.progress import Progress, progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.core.trend import Trend, stairs, trend_of
 from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.forecast.extrapolate import FEWEST_STEPS, Outlook, outlook, outlook_by_epoch
+from holter.diagnosis.forecast.extrapolate import FEWEST_STEPS, Extrapolation, extrapolate, extrapolate_by_epoch
 from holter.diagnosis.leak.growers import Grower, growers, who_grew
 from holter.diagnosis.leak.growth import by_step
 from holter.diagnosis.memory.exhaustion import Exhaustion, exhaustion_of
@@ -155,7 +155,7 @@ def _judged(record: RecordLike, found: Leak, *, running: bool) -> Leak | None:
         return None
     if found.rise < _NOTICED or not _goes_on(trained, trend, known):
         return None
-    ahead = outlook_of(record, curve, progress)
+    ahead = extrapolation_of(record, curve, progress)
     planned_end = progress.planned if running else None
     meets = ahead is not None and (planned_end is None or ahead.at <= planned_end)
     large = bool(curve.limit) and found.rise >= _LARGE * (curve.limit or 0.0)
@@ -191,14 +191,16 @@ def _goes_on(trained: Points, trend: Trend, known: list[tuple[EpochBegin, float]
     return risen >= 0.4 * part * total
 
 
-def _beyond_one_epoch(trained: Points, begins: tuple[EpochBegin, ...], ahead: Outlook | None, running: bool) -> bool:
+def _beyond_one_epoch(
+    trained: Points, begins: tuple[EpochBegin, ...], ahead: Extrapolation | None, running: bool
+) -> bool:
     """Within its first epoch growth may be a cache that fills; only where no epochs are known, steadiness has to do."""
     if len(begins) != 1 or not trained:
         return True
     return not running and ahead is not None
 
 
-def outlook_of(record: RecordLike, curve: MemoryCurve, progress: Progress) -> Outlook | None:
+def extrapolation_of(record: RecordLike, curve: MemoryCurve, progress: Progress) -> Extrapolation | None:
     """Say where a curve meets its limit, by steps and else by epochs."""
     if not curve.limit:
         return None
@@ -211,13 +213,15 @@ def outlook_of(record: RecordLike, curve: MemoryCurve, progress: Progress) -> Ou
         known = [(float(begin.step), value) for begin, value in levels(trained, begins)]
         bounds = [float(begin.step) for begin in begins]
         spans = list(by_span(trained, bounds).values())[-3:]
-        by_epoch = outlook_by_epoch(known, curve.limit, median([max(some) - median(some) for some in spans] or [0.0]))
+        by_epoch = extrapolate_by_epoch(
+            known, curve.limit, median([max(some) - median(some) for some in spans] or [0.0])
+        )
         between = rises_between(trained, bounds)
-        return by_epoch if between else outlook(later, curve.limit) or by_epoch
-    return outlook(trained, curve.limit)
+        return by_epoch if between else extrapolate(later, curve.limit) or by_epoch
+    return extrapolate(trained, curve.limit)
 
 
-def forecast_of(record: RecordLike, ahead: Outlook, curve: MemoryCurve) -> Forecast | None:
+def forecast_of(record: RecordLike, ahead: Extrapolation, curve: MemoryCurve) -> Forecast | None:
     """Turn the step at which a limit is met into a time, by the pace of the last steps."""
     progress = progress_of(record)
     windows = [line for line in record.lines("steps") if whole(line, "pid") == progress.pid and number(line, "n")]

@@ -55,7 +55,7 @@ class Suspicion:
 
 
 @dataclass
-class _Patient:
+class WatchedProcess:
     sign: tuple[float, ...] = ()
     since: float = 0.0
     phase: str = "start"
@@ -70,7 +70,7 @@ class Watch:
     """Follows every trainer of a run."""
 
     def __init__(self) -> None:
-        self._patients: dict[int, _Patient] = {}
+        self._patients: dict[int, WatchedProcess] = {}
         self._activity: list[Activity] = []
 
     def observe(self, now: float, agents: list[dict[str, Any]], activity: Activity | None) -> list[tuple[str, Any]]:
@@ -85,7 +85,7 @@ class Watch:
         for pid in [pid for pid in self._patients if pid not in present]:
             del self._patients[pid]
         for agent in agents:
-            patient = self._patients.setdefault(agent["pid"], _Patient(since=now))
+            patient = self._patients.setdefault(agent["pid"], WatchedProcess(since=now))
             sign = (agent["step"], agent["since"], agent["activity"])
             if sign != patient.sign:
                 found += self._sign_of_life(patient, agent, sign, now)
@@ -116,7 +116,7 @@ class Watch:
         self._activity.clear()
 
     def _sign_of_life(
-        self, patient: _Patient, agent: dict[str, Any], sign: tuple[float, ...], now: float
+        self, patient: WatchedProcess, agent: dict[str, Any], sign: tuple[float, ...], now: float
     ) -> list[tuple[str, Any]]:
         found: list[tuple[str, Any]] = []
         if patient.sign:
@@ -140,7 +140,7 @@ class Watch:
         patient.not_before = patient.patience = 0.0
         return found
 
-    def _silent(self, patient: _Patient, agent: dict[str, Any], now: float) -> Suspicion | None:
+    def _silent(self, patient: WatchedProcess, agent: dict[str, Any], now: float) -> Suspicion | None:
         silence = now - patient.since
         if patient.told or silence < SHORTEST or now < patient.not_before:
             return None
@@ -156,7 +156,7 @@ class Watch:
             learned += "; longer, since it is busy" if did else "; longer, since it may be busy"
         return Suspicion(agent["pid"], patient.since, agent["phase"], agent["step"], limit, learned, cpu)
 
-    def _early(self, patient: _Patient, agent: dict[str, Any], now: float) -> Suspicion | None:
+    def _early(self, patient: WatchedProcess, agent: dict[str, Any], now: float) -> Suspicion | None:
         """A phase that may take long, in which nothing moves at all: worth a look, in case it stands at a lock."""
         name = "start" if agent["step"] == 0 else _family(agent["phase"])
         done = agent["planned"] and agent["step"] >= agent["planned"]
@@ -169,7 +169,7 @@ class Watch:
         learned = "nothing in the run moves at all"
         return Suspicion(agent["pid"], patient.since, agent["phase"], agent["step"], limit, learned, did[0], early=True)
 
-    def _limit(self, patient: _Patient, agent: dict[str, Any]) -> tuple[float, str]:
+    def _limit(self, patient: WatchedProcess, agent: dict[str, Any]) -> tuple[float, str]:
         name = "start" if agent["step"] == 0 else _family(agent["phase"])
         longest = patient.longest.get(name, 0.0)
         limit = max(SHORTEST, longest * TIMES)

@@ -12,7 +12,7 @@ Lines = list[dict[str, Any]]
 Foresee = Callable[[dict[str, Any], Lines, Lines], Lines]
 
 
-class Foreseeing:
+class ForecastHook:
     """One tick: the sample, what the agents said with it, and what is to be told of it."""
 
     def __init__(

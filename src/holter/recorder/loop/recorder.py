@@ -30,7 +30,7 @@ from holter.recorder.launch.signals import Signals
 from holter.recorder.launch.streams import readable
 from holter.recorder.launch.terminal import Terminal
 from holter.recorder.loop.agents import Agents
-from holter.recorder.loop.forecast_hook import Foresee, Foreseeing
+from holter.recorder.loop.forecast_hook import ForecastHook, Foresee
 from holter.recorder.loop.memory_look import EVERY as GLANCE_EVERY
 from holter.recorder.loop.memory_look import MemoryLook, resident_here
 from holter.recorder.loop.processes import command_of, is_python, lives, parent_of, signal_all, signal_group
@@ -86,7 +86,7 @@ class Recorder:
         self.stalls = Stalls(self.agents, agent_dir, self._event, self._say)
         self.memory_look = MemoryLook(agent_dir, self._event, resident_here())
         self.slow_look = SlowLook(self.agents, agent_dir, self._event)
-        self.foreseeing = Foreseeing(foresight, self._event, self._say)
+        self.forecast_hook = ForecastHook(foresight, self._event, self._say)
         self.healing = Healing(self._say, agent_dir) if heal else None
         self.root = 0
         self.finder: Any = None
@@ -280,7 +280,7 @@ class Recorder:
             healing = self.healing
             self._guarded(lambda sampled: healing.look(sampled, events), sample)
         self.stalls.look(now, states, sample)
-        self._guarded(lambda sampled: self.foreseeing.look(sampled, timeline, events), line)
+        self._guarded(lambda sampled: self.forecast_hook.look(sampled, timeline, events), line)
         self._last_tick = time.monotonic()  # at its end: taking take may take seconds, and is no gap
         if self.stalls.hung and self.on_hang in ("stop", "restart"):
             self.stopped_for_hang = True

@@ -48,7 +48,7 @@ def install(agent, tensorflow):
         adapter.patch_checkpoints,
         lambda: objects.join(agent, _module),
     )
-    agent.guard(agent.farewell.watch_exit_calls)()
+    agent.guard(agent.exit_hooks.watch_exit_calls)()
     return None
 
 

@@ -21,8 +21,8 @@ from ...heal.chunk_tuning import parts_asked
 from ...heal.counting_loop import who_counts
 from ...heal.leaves import Unsplittable
 from .batch_calls import BatchCalls, Once, SoftNorms
-from .loader_profile import Course, Handover, Lesson, bounds_of
-from .reduction import WeighedBackward
+from .loader_profile import LoaderPass, LoaderProfile, MidEpochSwitch, bounds_of
+from .reduction import ScaledBackward
 
 
 class LoaderSplit:
@@ -32,7 +32,7 @@ class LoaderSplit:
         self.agent, self.guard, self.torch = agent, agent.guard, torch
         self.parts = self.wanted = parts_asked(environment.LOADER)  # the present ones, and those to come
         self.needed = self.parts > 1  # without them the run has died; otherwise they are only the faster way
-        self.handover = Handover()
+        self.handover = MidEpochSwitch()
         self.passes = weakref.WeakKeyDictionary()  # by iterator: what tells its loader
         self.models = []  # weakly: those that an optimizer trains
         self.optimizers = []
@@ -98,7 +98,7 @@ class LoaderSplit:
             return lengths.length(loader, inner_len(loader))
 
         iterator_class.__next__, loader_class.__len__ = __next__, __len__
-        WeighedBackward(self).patch()
+        ScaledBackward(self).patch()
         BatchCalls(self).patch()
 
     def ask(self, times):
@@ -143,10 +143,10 @@ class LoaderSplit:
             self._closed(before)
         lesson = self.lessons.get(loader)
         if lesson is None:
-            lesson = self.lessons[loader] = Lesson(self.torch, loader)
+            lesson = self.lessons[loader] = LoaderProfile(self.torch, loader)
             lesson.off = "several ranks train together" if self.several else ""
         lesson.begins()
-        course = self.courses[iterator] = Course(weakref.ref(loader), lesson, drawn)
+        course = self.courses[iterator] = LoaderPass(weakref.ref(loader), lesson, drawn)
         course.left = weakref.ref(iterator, lambda _ref: self.guard(self._left)(course))
 
     def _next(self, course, iterator, inner):

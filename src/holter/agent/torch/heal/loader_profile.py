@@ -9,7 +9,7 @@ from .reduction import Reading
 _VAIN = 2
 
 
-class Lesson:
+class LoaderProfile:
     """Whether and how the batches of a loader can be handed out in parts."""
 
     def __init__(self, torch, loader):
@@ -72,7 +72,7 @@ class Lesson:
 _DRAW, _BACKWARD, _STEP = "draw", "backward", "step"
 
 
-class Handover:
+class MidEpochSwitch:
     """Watches the order of what a loop does, from the moment that parts are wanted."""
 
     def __init__(self):
@@ -116,7 +116,7 @@ class Handover:
 # --- One pass over a loader whose batches are handed out in parts: the batch in hand, and the place in it
 
 
-class Course:
+class LoaderPass:
     """Made when a pass begins, or in its midst; lives as long as its iterator."""
 
     def __init__(self, loader, lesson, before=0):

@@ -261,7 +261,7 @@ def _compares(one, other):
 # --- The backward of a part of a batch: it begins with what the part counts for, in place of one
 
 
-class WeighedBackward:
+class ScaledBackward:
     """Stands around `torch.autograd.backward`, which every backward goes through."""
 
     def __init__(self, split):

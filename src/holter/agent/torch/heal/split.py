@@ -23,7 +23,7 @@ from .chunks import Call, cut_class
 from .memory_budget import room_of
 from .proof import outside_states, put_back_outside
 from .random_numbers import put_back, states_of
-from .split_state import Care
+from .split_state import SplitState
 
 _LOOK_EVERY = 0.5
 # These hand their call on to a model that they hold, with doings of their own around it that must happen once.
@@ -74,7 +74,7 @@ class Split:
         found = self.rooms.get(device)
         if found is None:
             found = self.rooms[device] = room_of(self.torch, device, wall_of(self.agent))
-            self.drains[device] = Drain(self.torch, device)
+            self.drains[device] = CacheRelease(self.torch, device)
             if hasattr(found, "tidied"):
                 found.tidied = lambda: self.agent.say("armed", act="split-batch", tidy=True)
         return found
@@ -278,7 +278,7 @@ class Split:
             self.cares = {number: care for number, care in self.cares.items() if care.module() is not None}
         if type(module).__name__ in _WRAPPERS:
             return None
-        care = self.cares[id(module)] = Care(self, module)
+        care = self.cares[id(module)] = SplitState(self, module)
         # What is known of a model goes with it: it holds the weights, and a script may make one after the other.
         number = id(module)
         care.gone = weakref.ref(module, lambda _ref: self.cares.pop(number, None))
@@ -318,7 +318,7 @@ class Split:
 # them.
 
 
-class Drain:
+class CacheRelease:
     """One tiny graph of a device, older than any other: nodes are numbered anew in each thread."""
 
     def __init__(self, torch, device):

@@ -24,7 +24,7 @@ LOSS = 3.0  # the outputs, times this: their gradients and what a loss keeps of 
 _WORKSPACE = 1.5  # what a part takes while it runs, against what its graph keeps
 
 
-class Care:
+class SplitState:
     """One model; made when it first runs out of memory or comes near to it."""
 
     def __init__(self, split, module):

@@ -44,8 +44,8 @@ class NanWatch:
         self.scaled = 0
         self.seen = {}  # what the last look has found
         self.heal = None  # under --heal: told of each that is non-finite
-        agent.farewell.last_acts.insert(0, self.guard(self.at_end))
-        agent.farewell.exit_called.append(self.guard(self.at_exit_call))
+        agent.exit_hooks.last_acts.insert(0, self.guard(self.at_end))
+        agent.exit_hooks.exit_called.append(self.guard(self.at_exit_call))
 
     # --- at every step ------------------------------------------------------------------------------------
 

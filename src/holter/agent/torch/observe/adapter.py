@@ -51,7 +51,7 @@ def install(agent, torch):
     if version < (2, 2):
         return "PyTorch %s is older than 2.2" % torch.__version__
     _Adapter(agent, torch).patch()
-    agent.farewell.watch_exit_calls()
+    agent.exit_hooks.watch_exit_calls()
     return None
 
 
@@ -79,7 +79,7 @@ class _Adapter:
         self.is_traced = getattr(torch.compiler, "is_dynamo_compiling", self.is_compiling)  # asked at every step
         self.unseen = Unseen(torch)
         self.device = device.Device(torch, self.beat, self.guard)
-        agent.farewell.last_acts.insert(0, self.guard(self._last_loss))
+        agent.exit_hooks.last_acts.insert(0, self.guard(self._last_loss))
         self.nan = NanWatch(agent, torch, self)
         self.plan = agent.plan = schedule.Plan(agent, self.nan.samples)
         self.compiles = Compiles(agent, torch)

@@ -9,7 +9,7 @@ import time
 import pytest
 from build import GB, MB, MONO, TRAINER, WALL
 
-from holter.diagnosis.forecast.engine import Foresight
+from holter.diagnosis.forecast.engine import ForecastEngine
 
 
 class Training:
@@ -23,7 +23,7 @@ class Training:
 
     def run(self, seconds=120.0, extra=lambda _at, _step: {}, tick=None):
         """Follow it for some seconds of training, ten readings a second once the limit is half a minute away."""
-        foresight, at, last_step, told = Foresight(), 0.0, 0, 0
+        foresight, at, last_step, told = ForecastEngine(), 0.0, 0, 0
         lines, events = [], [{"k": "adapter", "pid": TRAINER, "state": "on", "framework": "torch"}]
         recent = []
         while at < self.imports + seconds:
@@ -199,7 +199,7 @@ def test_growth_that_stops_is_taken_back():
 
 def in_one_epoch(scope, lines, kind="list"):
     """Follow the first epoch of a leak that is found in a variable; its end comes in the second."""
-    foresight, said = Foresight(lambda _path: lines), []
+    foresight, said = ForecastEngine(lambda _path: lines), []
     begin = [{"k": "epoch", "pid": TRAINER, "epoch": 1, "step": 0}]
     begin.append({"k": "plan", "pid": TRAINER, "steps": 5000, "epochs": 10, "steps_per_epoch": 500})
     for tenth in range(100):
@@ -249,7 +249,7 @@ def census(step, grown, bound=None, variable="kept"):
 
 def with_census(bound, seconds=30.0, source=None):
     """Follow a leak of 1 MB a step at fifty steps a second, with a census each second."""
-    foresight, said = Foresight(source), []
+    foresight, said = ForecastEngine(source), []
     for tenth in range(int(10 * seconds)):
         step = tenth * 5
         held = min(step, bound or step)
@@ -280,7 +280,7 @@ def test_what_the_script_takes_out_again_is_waited_for():
 
 def test_the_next_process_that_trains_is_followed():
     """Each fold has a process of its own: the second one's growth is measured by its own steps."""
-    foresight, said = Foresight(), []
+    foresight, said = ForecastEngine(), []
     for second in range(120):
         pid, step = (TRAINER, second * 10) if second < 60 else (TRAINER + 1, (second - 60) * 10)
         used = 0.4 * GB + (0 if second < 60 else 1 * MB * step)
@@ -298,7 +298,7 @@ def test_growth_of_other_programs_is_not_the_runs():
     def extra(_at, step):
         return {"memory": {"total": 16 * GB, "available": 12 * GB - 8 * MB * step, "swap_total": 0, "swap_free": 0}}
 
-    foresight, said = Foresight(), []
+    foresight, said = ForecastEngine(), []
     for second in range(120):
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second, **extra(second, second * 10)}
         sample |= {"guests": [{"pid": TRAINER, "step": second * 10}], "processes": {"rss": GB, "list": []}}
@@ -309,7 +309,7 @@ def test_growth_of_other_programs_is_not_the_runs():
 
 def followed(seconds, reading, *, planned=0, every=1):
     """Follow ten steps a second with memory flat and one other reading by second."""
-    foresight, said = Foresight(), []
+    foresight, said = ForecastEngine(), []
     for second in range(0, seconds, every):
         events = [{"k": "plan", "pid": TRAINER, "steps": planned}] if second == 2 and planned else []
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second, **reading(second)}
@@ -364,7 +364,7 @@ def test_shared_memory_that_fills_is_told():
 def test_a_device_is_told_by_what_is_allocated():
     """The framework's allocated memory grows to the device's size; what it only reserves is no alarm."""
     for name, heard in (("allocated", 1), ("reserved", 0)):
-        foresight, said = Foresight(), []
+        foresight, said = ForecastEngine(), []
         for second in range(40):
             line = {"k": "device", "pid": TRAINER, "device": 0, "allocated": 2 * GB, "reserved": 2 * GB}
             line[name] = (2 + 0.1 * second) * GB
@@ -393,7 +393,7 @@ def test_swap_counts_as_room_and_as_use():
 def slowed(step_time, seconds=120, cpu_of=lambda took: took):
     """Follow windows of steps whose quickest took what a function of the second says, and the CPU they used."""
     used = 0.0
-    foresight, said, step = Foresight(), [], 0
+    foresight, said, step = ForecastEngine(), [], 0
     for second in range(seconds):
         took = step_time(second)
         n = max(1, int(1 / took))
@@ -439,7 +439,7 @@ def test_other_paces_are_not_slowing(step_time):
 
 def test_a_look_costs_next_to_nothing():
     """A run of hours keeps a few hundred points, and a look takes a thousandth of the second between two."""
-    foresight = Foresight()
+    foresight = ForecastEngine()
     begun = time.thread_time()
     for second in range(3000):
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second}
@@ -456,7 +456,7 @@ def test_a_look_costs_next_to_nothing():
 
 def test_damaged_lines_are_survived():
     """Nonsense in every place raises nothing."""
-    foresight = Foresight()
+    foresight = ForecastEngine()
     for bad in (None, "x", -1, float("nan"), [], {}, [1, "a"]):
         sample = dict.fromkeys(("cgroup", "memory", "processes", "disk", "shm", "rlimits", "nvidia", "guests"), bad)
         foresight.observe({"k": "sample", "m": bad, "t": bad, **sample}, [{"k": "steps", "pid": bad, "last": bad}], [])
