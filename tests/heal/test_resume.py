@@ -45,7 +45,7 @@ class Attempts:
         assert first.code == -9, first.err
         second = self.next()
         assert second.code == 0, second.err
-        assert second.kind("guest-error") == []
+        assert [event["error"] for event in second.kind("guest-error")] == []
         return second
 
 

@@ -68,7 +68,9 @@ def _wrote_checkpoints(record: Record) -> bool:
 def told(ruling: Ruling, verdict: Verdict, *, resumes: bool) -> dict[str, Any]:
     """The words of a restart, for the record and for the user."""
     assert ruling.remedy is not None
-    claim = verdict.ending.claim.removeprefix("The run ").partition(": ")[0]
+    claim = verdict.ending.claim.removeprefix("The run ")
+    if verdict.ending.kind == "exception":
+        claim = claim.partition(": ")[0]  # without the exception's own words
     begins = "" if resumes else "; it begins anew, since there was no state to go on from"
     return {
         "act": "restart",

@@ -58,18 +58,18 @@ class Store:
 
     def forget(self):
         """Drop all states of a loop that is done with, also the one that is still to be written."""
-        written = list(self._paths())
+        folders = self._folders()
         with self.lock:
             self.waiting, self.disk, self.fast = None, None, None
-        for _number, path in written:
-            os.unlink(path)
+        for _number, path in self._paths(folders):
+            _drop(path)
 
     def _folders(self):
         return [folder for folder in (self.fast, self.disk) if folder and os.path.isdir(folder)]
 
-    def _paths(self):
+    def _paths(self, folders=None):
         start = self.name + "."
-        for folder in self._folders():
+        for folder in self._folders() if folders is None else folders:
             for name in os.listdir(folder):
                 if name.startswith(start) and name.endswith(_END):
                     yield int(name[len(start) : -len(_END)]), os.path.join(folder, name)
@@ -118,15 +118,26 @@ class Store:
     def _write(self, folder, frame, tensors, lasting):
         if not folder:
             return False
+        path = os.path.join(folder, "%s.%d%s" % (self.name, self.number, _END))
         try:
-            write(os.path.join(folder, "%s.%d%s" % (self.name, self.number, _END)), frame, tensors, lasting)
+            write(path, frame, tensors, lasting)
         except OSError as error:
             self.agent.guard.caught("state", error)
             return False
-        mine = sorted(found for found in self._paths() if os.path.dirname(found[1]) == folder)
-        for _number, path in mine[:-_KEPT]:
-            os.unlink(path)
+        if folder not in (self.fast, self.disk):
+            _drop(path)  # the loop was done with while this was written
+            return False
+        for _number, old in sorted(self._paths([folder]))[:-_KEPT]:
+            _drop(old)
         return True
+
+
+def _drop(path):
+    """Remove a state, which the training's thread and the one that writes may both do at once."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def _memory():
