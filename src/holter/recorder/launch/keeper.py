@@ -8,47 +8,27 @@ is killed the recorder takes its place (`take_over`): it holds the same descript
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
-import stat
 import sys
-import termios
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from holter.errors import EXIT_HOLTER_FAILED
 from holter.record import lines, place
 from holter.record.gather import gather
 from holter.record.tail import OutputTail
-from holter.recorder.launch import oom_score
-from holter.recorder.launch import streams as streams_module
-from holter.recorder.launch.streams import Followed, Relay, Streams, readable, wait_for_room
+from holter.recorder.launch.become import Order, adopt_orphans, become
+from holter.recorder.launch.relay import pass_on
+from holter.recorder.launch.streams import Followed, Streams, copy_size, readable
 from holter.recorder.loop.processes import lives, signal_group
 
 _QUIET = 0.3  # seconds without output after the end, when something still holds the streams open
 _LOOK = 0.2
-_AT_ONCE = 65536
-
-
-@dataclass
-class Order:
-    """What to start, and where to write about it."""
-
-    command: Sequence[str]
-    environ: Mapping[str, str]
-    folder: Path | None
-    agent_dir: Path | None
-    take_terminal: bool
-    signal_mask: set[int]
-    oom_score_adj: str | None = None  # the command's own, whatever ours has become since
 
 
 class Keeper:
@@ -87,7 +67,7 @@ class Keeper:
         if failure:
             self.tell("failed", errno=failure, error=os.strerror(failure))
             return
-        _adopt_orphans()
+        adopt_orphans()
         self._wait()
         self._drain(threads or [])
         self.tell("drained")
@@ -131,7 +111,7 @@ class Keeper:
         self.pid = os.fork()
         if self.pid == 0:
             self.link.close()  # else the recorder would not learn of our death while the command waits for its word
-            _become(self.order, self.streams, self.go, told)
+            become(self.order, self.streams, self.go, told)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         os.close(told)
         os.close(self.go)
@@ -170,8 +150,7 @@ class Keeper:
 
     def _pass_on(self, number: int) -> None:
         relay = self.streams.relays[number]
-        while _peeked(relay, self.keep) or _copied(relay, self.keep):
-            pass
+        pass_on(relay, self.keep)
         if self.recorder:
             os.close(relay.source)
         self.tell("passed", keep=False, relay=number)  # the recorder closes its own, which a successor shares with it
@@ -190,7 +169,7 @@ class Keeper:
         """Follow files that the command writes itself, and the size of the user's terminal."""
         while not self.ended.wait(_LOOK):
             for relay in self.streams.relays:
-                if relay.terminal is not None and streams_module.copy_size(relay.terminal, relay.source):
+                if relay.terminal is not None and copy_size(relay.terminal, relay.source):
                     signal_group(self.pid, signal.SIGWINCH)
             for followed in self.streams.followed:
                 self._read_on(followed)
@@ -383,7 +362,7 @@ class Started:
 
 def start(order: Order, streams: Streams) -> Started:
     """Fork the keeper and the command; OSError where there is no room for them."""
-    _adopt_orphans()
+    adopt_orphans()
     ours, theirs = socket.socketpair()
     wait, go = os.pipe()
     for stream in (sys.stdout, sys.stderr):
@@ -409,84 +388,6 @@ def start(order: Order, streams: Streams) -> Started:
     return Started(order, streams, pid, ours, go)
 
 
-def become_plainly(order: Order) -> None:
-    """Turn into the command without a keeper: its own streams, group and number. Raises OSError when it can't."""
-    _adopt_orphans(False)  # it would outlast the change of program
-    _as_it_was(order)
-    for fd in streams_module.closed():
-        os.close(fd)
-    _exec(list(order.command), dict(order.environ))
-
-
-def _become(order: Order, streams: Streams, go: int, told: int) -> None:
-    """In the new process: take the streams and turn into the command, once we are told to."""
-    try:
-        os.setpgid(0, 0)
-        word = os.read(go, 1)
-        if not word:  # the recorder was killed before anything began
-            raise OSError(errno.ECANCELED, "")
-        if order.take_terminal:
-            os.tcsetpgrp(0, os.getpid())  # SIGTTOU is still ignored here
-        _as_it_was(order)
-        if word == b"r":
-            if streams.stdout != 1:
-                os.dup2(streams.stdout, 1)
-            if streams.stderr != 2:
-                os.dup2(streams.stderr, 2)
-        for fd in streams_module.closed():
-            os.close(fd)
-        _exec(list(order.command), dict(order.environ))
-    except OSError as error:
-        os.write(told, str(error.errno or errno.ENOEXEC).encode())
-    except BaseException:
-        os.write(told, str(errno.ENOEXEC).encode())
-    finally:
-        os._exit(127)
-
-
-def _as_it_was(order: Order) -> None:
-    """Signals, and what the kernel knows of us, as they were before we came."""
-    for number in range(1, signal.NSIG):
-        if number in (signal.SIGKILL, signal.SIGSTOP):
-            continue
-        try:
-            signal.signal(number, signal.SIG_IGN if number in _INHERITED_IGNORED else signal.SIG_DFL)
-        except (OSError, ValueError):
-            pass
-    signal.pthread_sigmask(signal.SIG_SETMASK, order.signal_mask)
-    if order.oom_score_adj is not None:
-        oom_score.set_back(order.oom_score_adj)
-
-
-def _exec(command: list[str], environ: dict[str, str]) -> None:
-    try:
-        os.execvpe(command[0], command, environ)
-    except OSError as error:
-        found = shutil.which(command[0], path=environ.get("PATH"))
-        if error.errno != errno.ENOEXEC or found is None:
-            raise
-        # A script without a first line that names its interpreter: every shell runs it with sh.
-        os.execve("/bin/sh", ["sh", found, *command[1:]], environ)
-
-
-def _ignored_at_start() -> set[int]:
-    """Signals that were ignored before Python touched any, as under nohup; the command inherits that."""
-    ignored = set()
-    for number in range(1, signal.NSIG):
-        # Python itself ignores SIGPIPE and SIGXFSZ; the command must not inherit that from us.
-        if number in (signal.SIGPIPE, getattr(signal, "SIGXFSZ", -1)):
-            continue
-        try:
-            if signal.getsignal(number) is signal.SIG_IGN:
-                ignored.add(number)
-        except ValueError:
-            continue
-    return ignored
-
-
-_INHERITED_IGNORED = _ignored_at_start()
-
-
 def _ending(status: int) -> dict[str, Any]:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
@@ -503,107 +404,3 @@ def signal_name(number: int) -> str:
 
 def _maxrss(usage: Any) -> int:
     return int(usage.ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
-
-
-def _peeked(relay: Relay, keep: Callable[[bytes], None]) -> bool:
-    """Pass on what comes out of a pipe until its end; False there, or where the kernel can't do it.
-
-    We look at a second copy, and what we look at stays in the command's pipe. If we are killed, whoever takes over
-    finds it there: no byte is lost. Into a pipe whose reader keeps up it is moved within the kernel: none is doubled.
-    """
-    if _tee is None or relay.tried:
-        return False
-    relay.tried = True
-    aside = copies = -1
-    try:
-        aside, copies = os.pipe()
-        is_pipe = stat.S_ISFIFO(os.fstat(relay.target).st_mode)
-        wide = not is_pipe
-        while (found := _tee(relay.source, copies, _AT_ONCE, 0)) > 0:
-            data = os.read(aside, found)
-            keep(data)  # first: a reader that takes nothing is not to cost the last words
-            moved = 0
-            if is_pipe and not _unread(relay.target):
-                moved = os.splice(relay.source, relay.target, found)
-            elif not wide:
-                _widen(relay.target)
-                wide = True
-            if moved < found:
-                if not _write_all(relay.target, data[moved:]):
-                    raise BrokenPipeError
-                os.read(relay.source, found - moved)
-    except BrokenPipeError:
-        relay.broken = True
-    except OSError:
-        pass  # nothing was taken out: what follows reads and writes
-    finally:
-        for fd in (aside, copies):
-            if fd >= 0:
-                os.close(fd)
-    return False
-
-
-def _unread(pipe: int) -> bool:
-    return bool(int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder))
-
-
-def _widen(pipe: int) -> None:
-    """What was moved into it took a page for each line: give its reader the room back that it had without us."""
-    try:
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 2 * fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ))
-    except OSError:
-        pass
-
-
-def _copied(relay: Relay, keep: Callable[[bytes], None]) -> bool:
-    """Read what is waiting and write it on; False at the end, or when nobody takes it any more."""
-    if relay.broken:
-        return False
-    try:
-        data = os.read(relay.source, _AT_ONCE)
-    except OSError as error:  # EIO: the other side of a pseudo-terminal is gone
-        return error.errno == errno.EINTR
-    if not data:
-        return False
-    keep(data)
-    return _write_all(relay.target, data)  # when nobody reads, closing our end lets the command meet that
-
-
-def _write_all(fd: int, data: bytes) -> bool:
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(fd, view) :]
-        except OSError as error:
-            if error.errno == errno.EAGAIN:  # the user's own stream may be non-blocking
-                wait_for_room(fd, 1.0)
-            elif error.errno != errno.EINTR:
-                return False
-    return True
-
-
-def _tee_of_libc() -> Callable[..., int] | None:
-    """tee(2): a second copy of what waits in a pipe, which stays there (Linux)."""
-    if not sys.platform.startswith("linux"):
-        return None
-    import ctypes
-
-    try:
-        tee: Callable[..., int] = ctypes.CDLL(None, use_errno=True).tee
-        return tee
-    except (OSError, AttributeError):
-        return None
-
-
-_tee = _tee_of_libc()
-
-
-def _adopt_orphans(adopt: bool = True) -> None:
-    """Have the kernel hand us processes whose parent died (Linux), so that they are seen and reaped."""
-    if sys.platform.startswith("linux"):
-        import ctypes
-
-        try:
-            ctypes.CDLL(None).prctl(36, int(adopt), 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-        except (OSError, AttributeError):
-            pass

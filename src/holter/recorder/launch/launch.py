@@ -17,6 +17,7 @@ from holter.record.privacy import mask_command
 from holter.record.writer import RecordWriter
 from holter.recorder.launch import keeper, oom_score, run_dir, state_dir, streams
 from holter.recorder.launch.attempt import Attempt, Healer, Next
+from holter.recorder.launch.become import Order, become_plainly
 from holter.recorder.launch.run_facts import facts_of_run
 from holter.recorder.launch.signals import Signals
 from holter.recorder.launch.state_dir import StateRoom
@@ -118,7 +119,7 @@ class Launch:
         if room is not None:
             environ.update({**room.attempt_environ(attempt.number), **changes})
         command = [*self.command, *(self.resume_args if before is not None else ())]
-        order = keeper.Order(command, environ, folder, agents, terminal.at_once, signals.before, self.oom_score_adj)
+        order = Order(command, environ, folder, agents, terminal.at_once, signals.before, self.oom_score_adj)
         try:
             started, writer = self._begin(order, given, attempt, before)
         except OSError as error:
@@ -139,7 +140,7 @@ class Launch:
             self._forget(folder, agents)
 
     def _begin(
-        self, order: keeper.Order, given: streams.Streams, attempt: Attempt, before: Attempt | None
+        self, order: Order, given: streams.Streams, attempt: Attempt, before: Attempt | None
     ) -> tuple[keeper.Started, RecordWriter | None]:
         """Start keeper and command; OSError where there is no room for them."""
         for last in (False, True):
@@ -155,7 +156,7 @@ class Launch:
                     raise
         raise AssertionError
 
-    def _without_us(self, order: keeper.Order, before: Attempt | None, error: OSError) -> Outcome:
+    def _without_us(self, order: Order, before: Attempt | None, error: OSError) -> Outcome:
         """Turn into the command ourselves, which needs no other process; a restart is given up instead."""
         from holter.recorder.loop.recorder import Outcome
 
@@ -166,7 +167,7 @@ class Launch:
         self.tell(f"no process of ours can be started ({why}); the command runs, but is not recorded")
         order.environ = dict(os.environ)
         try:
-            keeper.become_plainly(order)
+            become_plainly(order)
         except OSError as failure:
             return Outcome(EXIT_NOT_FOUND, failed=failure.errno or errno.ENOEXEC)
         raise AssertionError("what was executed has come back")
@@ -259,7 +260,7 @@ class Launch:
         self.tell(f"records can't be written to {wanted} ({why}); the command runs, but is not recorded")
         return None
 
-    def _make_writer(self, order: keeper.Order, attempt: Attempt, before: Attempt | None) -> RecordWriter | None:
+    def _make_writer(self, order: Order, attempt: Attempt, before: Attempt | None) -> RecordWriter | None:
         if order.folder is None:
             return None
         writer = RecordWriter(order.folder)
@@ -274,7 +275,7 @@ class Launch:
             return None
         return writer
 
-    def _facts(self, order: keeper.Order) -> dict[str, Any]:
+    def _facts(self, order: Order) -> dict[str, Any]:
         assert order.folder is not None
         return {
             **facts_of_run(order.folder, mask_command(list(order.command))),
