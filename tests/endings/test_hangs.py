@@ -164,6 +164,74 @@ while dist.get_rank() == 0:
     time.sleep(60)  # there
 """
 
+# Before the first step, with locks of any name: nothing was learned of this run yet.
+CROSSED = """
+import threading
+import time
+import torch
+
+a, b = threading.Lock(), threading.Lock()
+
+
+def save():
+    with b:
+        time.sleep(0.5)
+        with a:  # there
+            pass
+
+
+torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+threading.Thread(target=save, daemon=True).start()
+with a:
+    time.sleep(1)
+    print("BLOCK", time.monotonic(), flush=True)
+    with b:  # here
+        pass
+"""
+
+HELD_AT_FORK = """
+import threading
+import time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+guard = threading.Lock()
+
+
+class Pages(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        with guard:  # here
+            return torch.zeros(8)
+
+
+if __name__ == "__main__":
+    loader = DataLoader(Pages(), batch_size=8, num_workers=2)
+    guard.acquire()
+    batches = iter(loader)
+    guard.release()
+    print("BLOCK", time.monotonic(), flush=True)
+    next(batches)  # waits
+"""
+
+# Look-alikes of both: a minute before the first step in which nothing moves, and which ends by itself.
+SLOW_START = """
+import threading
+import time
+import torch
+
+wake = threading.Event()
+threading.Thread(target=lambda: (time.sleep(34), wake.set()), daemon=True).start()
+wake.wait()
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(20):
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+"""
+
 BLOCKED = """
 import queue
 
@@ -174,6 +242,7 @@ for step in range(1000):
 """
 
 NAMES = [*SCRIPTS, "data-worker", "missing-rank"]
+BEFORE_THE_FIRST_STEP = ["crossed-locks", "held-at-fork"]
 CAUSES = {
     "silent-peer": "hang.io",
     "fifo-without-writer": "hang.io",
@@ -190,6 +259,9 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]:
     cases = {name: Case(folder / name, LOOP + textwrap.dedent(text)) for name, text in SCRIPTS.items()}
     cases["data-worker"] = Case(folder / "data-worker", WORKER)
     cases["missing-rank"] = Case(folder / "missing-rank", RANKS)
+    cases["crossed-locks"] = Case(folder / "crossed-locks", CROSSED)
+    cases["held-at-fork"] = Case(folder / "held-at-fork", HELD_AT_FORK)
+    cases["slow-start"] = Case(folder / "slow-start", SLOW_START)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     live = Case(folder / "live", TORCH + BLOCKED).start()
     for name, one in cases.items():
@@ -217,7 +289,29 @@ def test_a_block_is_told_in_time_with_its_line(hung: dict[str, Case], name: str)
     assert case.first()["culprit"]["line"] == case.line("# here"), as_text(case)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BEFORE_THE_FIRST_STEP)
+def test_a_wait_that_nothing_can_end_is_told_before_the_first_step(hung: dict[str, Case], name: str) -> None:
+    """In half a minute, whatever the locks are called, and though nothing was learned of the run yet."""
+    case = hung[name]
+    took = case.holter.events("stall")[0]["m"] - case.printed("BLOCK")
+    print(f"{name}: told {took:.1f} s after the block")
+
+    assert took < 40
+    assert case.kind() == "hung", as_text(case)
+    assert case.first()["cause"] in ("hang.deadlock", "hang.worker"), as_text(case)
+    assert case.first()["culprit"]["line"] == case.line("# here"), as_text(case)
+
+
+def test_a_slow_start_that_ends_by_itself_is_no_hang(hung: dict[str, Case]) -> None:
+    """The main thread waits for a lock, and the thread that will release it sleeps."""
+    case = hung["slow-start"]
+
+    assert case.code == 0
+    assert case.holter.events("stall") == []
+    assert case.verdict()["healthy"], as_text(case)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *BEFORE_THE_FIRST_STEP])
 def test_a_hung_run_is_stopped_and_leaves_nothing(hung: dict[str, Case], name: str) -> None:
     """--on-hang stop exits with 124, and no process of the run is left."""
     case = hung[name]

@@ -22,7 +22,7 @@ LOCK = frame("/lib/python3.11/threading.py")
 
 
 @pytest.mark.parametrize(
-    "frames", [(LOCK, USER), (frame("/home/u/train.py", "with self.lock:"),), (frame("/home/u/train.py", "q.get()"),)]
+    "frames", [(LOCK, USER), (frame("/home/u/train.py", "with self.a:"),), (frame("/home/u/train.py", "q.get()"),)]
 )
 def test_a_lock_is_one(frames: tuple[dict[str, Any], ...]) -> None:
     """In a lock, a queue or a wait, with no CPU used."""
@@ -45,7 +45,7 @@ def test_another_thread_in_a_transfer_is_what_it_waits_for(file: str) -> None:
 def test_another_thread_that_sleeps_is_what_it_waits_for() -> None:
     """It wakes by itself; one that stands at a lock as well does not."""
     asleep = {"name": "Thread-1", "frames": [frame("/home/u/train.py", "time.sleep(60)")]}
-    locked = {"name": "Thread-1", "frames": [frame("/home/u/train.py", "with second_lock:")]}
+    locked = {"name": "Thread-1", "frames": [frame("/home/u/train.py", "with b:")]}
 
     assert not stands_at_a_lock([asleep, main(LOCK, USER)], 0.0)
     assert stands_at_a_lock([locked, main(LOCK, USER)], 0.0)

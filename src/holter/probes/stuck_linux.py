@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from holter.probes.procfs_linux import parse_stat, read_short, read_whole, text
@@ -99,10 +100,16 @@ _ON_FILES = ("read", "write", "readv", "writev", "pread64", "pwrite64", "fsync",
 _ON_SOCKETS = ("recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "connect", "accept", "accept4")
 _ON_QUEUES = ("epoll_wait", "epoll_pwait", "epoll_pwait2", "io_uring_enter")
 _ON_A_FILE = frozenset((*_ON_FILES, *_ON_SOCKETS, *_ON_QUEUES))
+_PRIVATE = 0x80  # of a futex: none but the threads of this process can end the wait
+_MOST_POLLED = 64
 
 
 def parse_syscall(raw: bytes, machine: str) -> dict[str, Any]:
-    """`nr`, `syscall` and `fd` from /proc/<pid>/syscall; empty while the thread runs or is not in a call."""
+    """`nr`, `syscall` and `fd` from /proc/<pid>/syscall; empty while the thread runs or is not in a call.
+
+    Of a futex also `timed` (it wakes by itself) and `shared` (another process may wake it), of a poll `polled`: where
+    its list of descriptors lies, and how long that is.
+    """
     fields = raw.split()
     if len(fields) < 2 or fields[0] == b"running":
         return {}
@@ -115,7 +122,27 @@ def parse_syscall(raw: bytes, machine: str) -> dict[str, Any]:
         found["syscall"] = name
         if name in _ON_A_FILE:
             found["fd"] = int(fields[1], 16) & 0xFFFFFFFF
+        elif name == "futex" and len(fields) > 4:
+            found["timed"] = int(fields[4], 16) != 0
+            found["shared"] = not int(fields[2], 16) & _PRIVATE
+        elif name in ("poll", "ppoll") and len(fields) > 2:
+            found["polled"] = (int(fields[1], 16), int(fields[2], 16))
     return found
+
+
+def polled_by(pid: int, thread: dict[str, Any], proc: str = "/proc") -> list[str] | None:
+    """What the descriptors that a thread polls lead to; None where that can't be read."""
+    at, many = thread.get("polled", (0, 0))
+    if not at or not 0 < many <= _MOST_POLLED:
+        return None
+    try:
+        with open(f"{proc}/{pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(at)
+            listed = memory.read(8 * many)  # struct pollfd: a number of four bytes, and two of two
+        numbers = [int.from_bytes(listed[n : n + 4], sys.byteorder, signed=True) for n in range(0, len(listed), 8)]
+        return [os.readlink(f"{proc}/{pid}/fd/{number}") for number in numbers if number >= 0]
+    except (OSError, ValueError, OverflowError):
+        return None
 
 
 def _thread(folder: str, pid: int, proc: str, machine: str) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ BUSY_TIMES = 20.0
 BUSY_SHORTEST = 600.0
 BUSY_CORES = 0.15  # of one core, over the silence: below this the tree does nothing
 MOVING_BYTES = 256_000.0  # a second, read or written: above this the tree is at work
-IN_A_LONG_PHASE = 25.0  # seconds after which a lock in a phase that may take long is worth a look
+IN_A_LONG_PHASE = 25.0  # seconds after which a wait that nothing can end is told in a phase that may take long
 NO_CORES = 0.02  # of one core: not even a thread that polls
 PAUSE = 2.5  # seconds between the two looks at the stacks
 
@@ -51,7 +51,7 @@ class Suspicion:
     limit: float
     learned: str
     cpu: float
-    early: bool = False  # of a phase that may take longer: it counts only if the process stands at a lock
+    early: bool = False  # of a phase that may take longer: it counts only if nothing can end the wait
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Watch:
     def observe(self, now: float, agents: list[dict[str, Any]], activity: Activity | None) -> list[tuple[str, Any]]:
         """One look: `("suspect", Suspicion)` for a silence that wants stacks, `("over", (pid, lasted))` for its end.
 
-        `("look", Suspicion)` wants them too, but is none of a hang unless they show a lock.
+        `("look", Suspicion)` is none of a hang unless nothing in the run can end the wait.
         """
         if activity is not None:
             self._activity = [*[a for a in self._activity if now - a.m <= 3600.0], activity][-4000:]
@@ -91,7 +91,7 @@ class Watch:
                 found += self._sign_of_life(patient, agent, sign, now)
                 continue
             patient.seen = now
-            # Of a program that has not begun to train, only a lock can be told from what it may well be at.
+            # Of a program that has not begun to train, only a wait that nothing can end is told from what it may be at.
             suspicion = self._early(patient, agent, now) if agent.get("bare") else self._silent(patient, agent, now)
             if suspicion is not None:
                 found.append(("look" if suspicion.early else "suspect", suspicion))
@@ -157,11 +157,11 @@ class Watch:
         return Suspicion(agent["pid"], patient.since, agent["phase"], agent["step"], limit, learned, cpu)
 
     def _early(self, patient: WatchedProcess, agent: dict[str, Any], now: float) -> Suspicion | None:
-        """A phase that may take long, in which nothing moves at all: worth a look, in case it stands at a lock."""
+        """A phase that may take long, in which nothing moves at all: worth a look, in case nothing ever will."""
         name = "start" if agent["step"] == 0 else _family(agent["phase"])
         done = agent["planned"] and agent["step"] >= agent["planned"]
-        limit = max(IN_A_LONG_PHASE, patient.longest.get(name, 0.0) * TIMES)
-        if name not in LONG_PHASES or done or patient.patience or patient.told or now - patient.since < limit:
+        silence, limit = now - patient.since, IN_A_LONG_PHASE
+        if name not in LONG_PHASES or done or patient.told or silence < limit or now < patient.not_before:
             return None
         did = self._did(patient.since, now)
         if did is None or did[0] >= NO_CORES or did[1] >= MOVING_BYTES:

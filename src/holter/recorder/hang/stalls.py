@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holter.recorder.hang.detector import BUSY_SHORTEST, LONG_PHASES, PAUSE, Activity, Suspicion, Watch, long_by_name
-from holter.recorder.hang.waiting import circle, waiting
+from holter.recorder.hang.waiting import circle, locked, waiting
 from holter.recorder.loop.agents import Agents
 from holter.recorder.stacks import take
 from holter.units import duration
@@ -40,12 +40,16 @@ _AT_WORK = re.compile(
     r"/(?:socket|ssl|selectors|subprocess)\.py$|/(?:http|urllib|urllib3|requests|httpx|botocore|fsspec|multiprocessing)/"
 )
 _LOCKED = re.compile(r"/(?:threading|queue)\.py$")
-_LOCK_CODE = re.compile(r"^(?:async )?with \S*lock|\.(?:acquire|get|put|wait|join|result)\(", re.IGNORECASE)
+# A bare name after `with`, whatever it is called: nothing else is entered without a frame of its own.
+_LOCK_CODE = re.compile(r"^(?:async )?with [\w.\[\]'\"]+(?: as \w+)?:|\.(?:acquire|get|put|wait|join|result)\(")
 _NO_CPU = 0.02  # of a core
 
 
 def stands_at_a_lock(threads: list[dict[str, Any]], cpu: float) -> bool:
-    """True when the main thread waits for another one, and none does anything that takes long by nature."""
+    """True when the main thread waits for another one, and none does anything that takes long by nature.
+
+    By the frames alone, where the kernel does not show what each thread waits for.
+    """
     main: dict[str, Any] = next((thread for thread in threads if thread.get("main")), {"frames": []})
     frames = main["frames"]
     if cpu >= _NO_CPU or not frames or any(_AT_WORK.search(f["file"]) for t in threads for f in t["frames"]):
@@ -108,7 +112,11 @@ class Stalls:
         for what, detail in self.watch.observe(now, states, activity):
             if what == "over":
                 self._over(*detail)
-            elif detail.pid not in self._suspects:
+            elif detail.pid in self._suspects:
+                continue
+            elif what == "look" and locked(detail.pid, self._parents, self.agent_dir, helpers=True) is False:
+                self.watch.not_a_hang(detail.pid, now)  # no stacks are needed to see that
+            else:
                 self._suspects[detail.pid] = _Suspect(detail, now, self._stacks_of(detail.pid, 1))
         self._look_again(now, states)
 
@@ -145,9 +153,9 @@ class Stalls:
             self.watch.told(suspicion.pid)  # by its parent, which stands in the same circle, at the line that matters
         elif together:
             self._confirmed(suspicion, threads, now, together)
-        elif suspicion.early and not stands_at_a_lock(threads, suspicion.cpu):
-            self.watch.not_a_hang(suspicion.pid, now, suspicion.limit)
-        elif long_by_name(names) and now - suspicion.since < patience and not stands_at_a_lock(threads, suspicion.cpu):
+        elif suspicion.early and not self._is_locked(suspicion, threads):
+            self.watch.not_a_hang(suspicion.pid, now)
+        elif long_by_name(names) and now - suspicion.since < patience and not self._is_locked(suspicion, threads):
             self.watch.not_a_hang(suspicion.pid, now, patience)
         elif (suspect.threads and threads and not take.same_place(suspect.threads, threads)) or (
             now - suspicion.since < BUSY_SHORTEST and self._starved(suspicion.since, now)
@@ -155,6 +163,12 @@ class Stalls:
             self.watch.not_a_hang(suspicion.pid, now)
         else:
             self._confirmed(suspicion, threads, now, [])
+
+    def _is_locked(self, suspicion: Suspicion, threads: list[dict[str, Any]]) -> bool:
+        """True when nothing in the run can end the wait: by what the kernel says, else by the frames."""
+        helpers = not any(frame["user"] for one in threads if not one.get("main") for frame in one["frames"])
+        known = locked(suspicion.pid, self._parents, self.agent_dir, helpers=helpers)
+        return stands_at_a_lock(threads, suspicion.cpu) if known is None else known
 
     def _confirmed(
         self, suspicion: Suspicion, threads: list[dict[str, Any]], now: float, together: list[dict[str, Any]]

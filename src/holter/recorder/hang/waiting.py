@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from holter.recorder.platform import here
@@ -33,8 +34,20 @@ def thread_waiting(pid: int, tid: int) -> dict[str, Any]:
 
 def circle(pid: int, parents: dict[int, int]) -> list[dict[str, Any]]:
     """The processes that wait for each other for ever, this one among them; none where that is not sure."""
-    probe = here("circle")
+    probe = here("locked")
     try:
         return list(probe.circle_of(pid, parents)) if probe is not None else []
     except Exception:  # processes may be gone at any moment
         return []
+
+
+def locked(pid: int, parents: dict[int, int], ours: Path | None, *, helpers: bool) -> bool | None:
+    """Tell whether nothing in the run can end this process's wait; None where the platform can't say."""
+    probe = here("locked")
+    try:
+        found: bool | None = None
+        if probe is not None:
+            found = probe.is_locked(pid, parents, ours=str(ours) if ours is not None else "", helpers=helpers)
+        return found
+    except Exception:  # processes may be gone at any moment
+        return None
