@@ -54,6 +54,29 @@ def fresh_graph(module: Module, node: ast.expr) -> str:
     return ast.unparse(node.func) if loss and whole else ""
 
 
+def graphs_made(module: Module, loop: Loop) -> set[str]:
+    """Give the names that a turn of a loop sets to a model's output, or to a loss or a figure of one."""
+    made: set[str] = set()
+    for node in sorted(
+        (node for node in module.within(loop) if isinstance(node, ast.Assign)), key=lambda node: node.lineno
+    ):
+        if carries_graph(module, node.value, made):
+            made.add(dotted(node.targets[0]))
+    return made - {""}
+
+
+def carries_graph(module: Module, node: ast.expr, made: set[str]) -> bool:
+    """Whether an expression is a model's output, a loss of one, or made of a name that is."""
+    if carrier(module, node, made) or fresh_graph(module, node):
+        return True
+    if not isinstance(node, ast.Call):
+        return False
+    if module.kinds.of(node.func) == "torch-model":
+        return True
+    loss = module.kinds.of(node.func) == "criterion" or bool(_FUNCTIONAL.search(module.qualified(node.func)))
+    return loss and any(carrier(module, given, made) for given in node.args)
+
+
 def _cut_above(module: Module, inner: ast.AST, outer: ast.AST) -> bool:
     for above in module.ancestors(inner):
         if above is outer:

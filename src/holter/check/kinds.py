@@ -115,10 +115,29 @@ class Kinds:
         if id(found) in self._named:
             return self._named[id(found)]
         kinds = {self.of(one.value) for one in found if one.how in ("set", "with")} - {""}
+        if not kinds and [one.how for one in found] == ["argument"]:
+            kinds = self._given(found[0].node, name)
         kind: Kind = kinds.pop() if len(kinds) == 1 else ""
         if not self._open:  # else something that is still being looked at may be missing in it
             self._named[id(found)] = kind
         return kind
+
+    def _given(self, argument: ast.AST, name: str) -> set[Kind]:
+        """Give what the calls of a function in this file hand to one of its arguments, where all say the same."""
+        function = self.module.parents.get(self.module.parents.get(argument, argument))
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return set()
+        names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+        if name in names and isinstance(self.module.parents.get(function), ast.ClassDef):
+            names = names[1:]  # `self`
+        kinds: set[Kind] = set()
+        for call in self.module.callers(function):
+            given = next((one.value for one in call.keywords if one.arg == name), None)
+            at = names.index(name) if name in names else len(call.args)
+            if given is None and at < len(call.args):
+                given = call.args[at]
+            kinds.add(self.of(given))
+        return kinds if "" not in kinds else set()
 
     def _called(self, call: ast.Call) -> Kind:
         full = self.module.qualified(call.func)

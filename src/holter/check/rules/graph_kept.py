@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from holter.check.bindings import dotted
 from holter.check.edits import after, before
-from holter.check.graphs import carrier, flows_to_backward, fresh_graph, losses_of
+from holter.check.graphs import carrier, carries_graph, flows_to_backward, fresh_graph, graphs_made, losses_of
 from holter.check.holders import growing, outlives, used_as_tensor
 from holter.check.module import Function, Loop, Module
 from holter.check.problem import Edit, Hit
@@ -36,6 +36,7 @@ NEEDS = r"\.backward\(|manual_backward|def training_step|def compute_loss|[Ll]oa
 _NUMBER = "keep the number, not the tensor: .item()"
 _CUT = "cut it from its graph before keeping it: .detach()"
 CURES = (Cure(_NUMBER), Cure(_CUT))
+_HANDFUL = 16  # turns of a loop
 
 
 def examine(module: Module) -> Iterator[Hit]:
@@ -49,7 +50,7 @@ def examine(module: Module) -> Iterator[Hit]:
         if losses and (steps or (isinstance(loop, ast.For) and is_loader(module, loop.iter))):
             yield from _kept(module, loop, losses)
     for loop in module.loops:
-        if loop not in module.training.step_loops and isinstance(loop, ast.For) and is_loader(module, loop.iter):
+        if loop not in module.training.step_loops:
             yield from _kept_outputs(module, loop)
     for function in module.functions:
         if function.name in ("training_step", "compute_loss"):
@@ -105,29 +106,63 @@ def _kept_for_trainer(module: Module, function: Function) -> Iterator[Hit]:
             yield Hit(statement, f"{claim}, its nodes stay", "warning", cure, edits)
 
 
-def _kept_outputs(module: Module, loop: ast.For) -> Iterator[Hit]:
-    """Outputs kept in a loop over batches that trains nothing: each keeps every activation of its batch."""
-    scope = module.scope_of(loop)
-    if scope in module.training.backwards_in or _in_model(module, loop):
+def _kept_outputs(module: Module, loop: Loop) -> Iterator[Hit]:
+    """Outputs or losses kept in a loop that trains nothing: each keeps every activation of its turn."""
+    if _in_model(module, loop) or any(module.inside(call, loop) for call in module.training.backwards):
         return
-    made: set[str] = set()
-    for node in module.within(loop):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            forward = module.kinds.of(node.value.func) == "torch-model"
-            made |= {dotted(node.targets[0])} if forward else set()
-    made.discard("")
-    if not made or module.training.without_gradients(loop) or _frozen(module):
+    if module.training.without_gradients(loop) or _frozen(module) or _few_turns(loop):
         return
+    made = graphs_made(module, loop)
     for statement, holder, value in growing(module, loop):
+        if not carries_graph(module, value, made) or module.training.without_gradients(statement):
+            continue
         name = carrier(module, value, made)
         sets = [
             node for node in module.within(loop) if isinstance(node, ast.Assign) and name in names_in(node.targets[0])
         ]
-        if not name or len(sets) > 1 or module.training.without_gradients(statement):
+        if name and (len(sets) > 1 or module.training.without_gradients(sets[0])):
             continue
-        if outlives(module, loop, statement, holder) and not module.training.without_gradients(sets[0]):
-            claim = f"`{holder}` keeps `{name}` of every batch with its autograd graph and all its activations"
+        if outlives(module, loop, statement, holder) and not _learned_from(module, loop, holder):
+            what = name or ast.unparse(value)
+            claim = f"`{holder}` keeps `{what}` of every turn with its autograd graph and all its activations"
             yield Hit(statement, claim, "error", Cure(_CUT))
+
+
+def _few_turns(loop: Loop) -> bool:
+    """A loop over a handful of things keeps a handful."""
+    given = loop.iter if isinstance(loop, (ast.For, ast.AsyncFor)) else None
+    if isinstance(given, (ast.List, ast.Tuple)):
+        return True
+    if not isinstance(given, ast.Call) or dotted(given.func) != "range" or len(given.args) not in (1, 2):
+        return False
+    end = given.args[-1]
+    return isinstance(end, ast.Constant) and isinstance(end.value, int) and end.value <= _HANDFUL
+
+
+def _learned_from(module: Module, loop: Loop, holder: str) -> bool:
+    """Whether a backward() may go through what was kept, here or in whoever is given it."""
+    scope = module.scope_of(loop)
+    if holder in flows_to_backward(module, scope):
+        return True
+    if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return holder.startswith("self.")
+    gives = [node for node in module.within(scope) if isinstance(node, ast.Return) and node.value is not None]
+    if not any(holder in names_in(node.value) for node in gives if node.value is not None):
+        return holder.startswith("self.")
+    callers = module.callers(scope)
+    over_data = isinstance(loop, ast.For) and is_loader(module, loop.iter)
+    return any(_flows_on(module, call) for call in callers) if callers else not over_data
+
+
+def _flows_on(module: Module, call: ast.Call) -> bool:
+    """Whether what a call gives may end up in a backward(), or is handed on by another function."""
+    statement = module.statement_of(call)
+    if isinstance(statement, ast.Return):
+        return True
+    if isinstance(statement, ast.Assign):
+        used = flows_to_backward(module, module.scope_of(call))
+        return any(name in used for target in statement.targets for name in names_in(target))
+    return any(call in ast.walk(lost) for one in module.training.backwards if (lost := module.training.lost(one)))
 
 
 def _cut_between(module: Module, loop: Loop, name: str, backward: ast.Call, statement: ast.stmt) -> bool:
