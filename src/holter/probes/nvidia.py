@@ -10,6 +10,7 @@ from typing import Any
 
 from holter.errors import NoData
 from holter.probes.aside import Aside, Late
+from holter.probes.owner import owner_of
 from holter.probes.probe import Reading, Tree
 
 CALM = 1.0
@@ -116,6 +117,7 @@ class Nvidia:
         self._gpus: list[_Gpu] = []
         self._events: Any = None
         self._ecc_at = float("-inf")
+        self._known: dict[int, dict[str, str]] = {}
 
     def read(self, tree: Tree) -> Reading:
         if self._absent is not None:
@@ -217,11 +219,13 @@ class Nvidia:
         found = gpu.ask(nvml, "nvmlDeviceGetComputeRunningProcesses")
         if found is None:
             return
-        processes: list[dict[str, int]] = []
+        processes: list[dict[str, Any]] = []
         for one in found:
-            entry = {"pid": int(one.pid)}
+            entry: dict[str, Any] = {"pid": int(one.pid)}
             if one.usedGpuMemory is not None:
                 entry["used"] = int(one.usedGpuMemory)
+            if one.pid not in pids:
+                entry.update(self._who(int(one.pid)))
             processes.append(entry)
         row["processes"] = processes
         ours = [entry for entry in processes if entry["pid"] in pids]
@@ -229,6 +233,12 @@ class Nvidia:
             return
         if ours or self._numbers_are_ours():
             row["tree"] = sum(entry["used"] for entry in ours)
+
+    def _who(self, pid: int) -> dict[str, str]:
+        """Whose process it is, where its number means the same to the driver and to us."""
+        if pid not in self._known:
+            self._known[pid] = owner_of(pid, self._proc) if self._numbers_are_ours() else {}
+        return self._known[pid]
 
     def _numbers_are_ours(self) -> bool:
         try:
