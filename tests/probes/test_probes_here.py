@@ -53,6 +53,7 @@ def test_every_key_of_the_record():
             "threads",
             "cgroup",
             "memory",
+            "neighbours",
             "vm",
             "pressure",
             "load",
