@@ -5,14 +5,15 @@ Why it matters: the last user line of a long traceback is what has to change, an
 May be confused with: exceptions that only report another illness (no space, no memory, a dead worker); where one
 of those is found, this finding gives way to it.
 How sure: established, since the exception itself says so.
-Cure: the line.
+Cure: what the library's own message says to do where it is known; else the line.
 """
 
 from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.raised import culprit_frame, raised_in
+from holter.diagnosis.ending.library_messages import cures_of
+from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.finding import Cure, Ending, Evidence, Finding
 
@@ -34,5 +35,6 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if root is not raised:
         claim += f"; it came up as {raised.headline}"
         evidence.append(Evidence("which led to", raised.headline, raised.when))
-    cure = Cure(f"correct {frame.short}" if frame is not None else "see the traceback in the output")
-    return Finding(CAUSE, "established", claim, tuple(evidence), frame.culprit if frame else None, (cure,))
+    plain = Cure(f"correct {frame.short}" if frame is not None else "see the traceback in the output")
+    cures = cures_of(message_of(raised)) or (plain,)
+    return Finding(CAUSE, "established", claim, tuple(evidence), frame.culprit if frame else None, cures)
