@@ -6,6 +6,7 @@ from typing import Any
 
 from holter.diagnosis.core.examined import examined
 from holter.diagnosis.core.fields import number, text
+from holter.diagnosis.core.fitting_cures import fitting_cures
 from holter.diagnosis.core.interventions import interventions_of
 from holter.diagnosis.core.order import in_order
 from holter.diagnosis.core.rule import RecordLike, Rule, find_rules
@@ -50,7 +51,8 @@ def diagnose(
         for rule, finding in asked
         if not (sure if finding.grade != "hypothesis" else names) & set(rule.yields_to)
     ]
-    return in_order(kept, ending), tuple(failed)
+    fitted = [fitting_cures(one, record.source(one.culprit.file) if one.culprit is not None else ()) for one in kept]
+    return in_order(fitted, ending), tuple(failed)
 
 
 def run_of(record: RecordLike) -> dict[str, Any]:
