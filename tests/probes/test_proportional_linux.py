@@ -55,6 +55,19 @@ def test_rests_after_its_cost(start):
     assert probe.every == pytest.approx(200)
 
 
+def test_the_first_readings_come_soon(start):
+    """A run of ten seconds is measured several times, one of a day once a minute."""
+    process = start("print(1, flush=True); import time; time.sleep(600)")
+    probe = Proportional(clock=lambda: 0.0)
+    waits = []
+    for _ in range(12):
+        waits.append(probe.every)
+        probe.read(Tree(process.pid, [process.pid]))
+
+    assert sum(waits[:3]) < 10
+    assert probe.every == 60
+
+
 def test_large_processes_are_left_alone(start, monkeypatch):
     """A process that is too large is not walked, and no sum is given that would lack it."""
     small = start("print(1, flush=True); import time; time.sleep(600)")

@@ -17,6 +17,7 @@ DETAILS_OF_FEW = 1.8
 FEW = 8
 _COUNTERS = ("minflt", "majflt", "ctx_voluntary", "ctx_involuntary", "read_bytes", "write_bytes")
 _STATUS = {
+    b"VmHWM": ("peak", 1024),
     b"VmSwap": ("swap", 1024),
     b"voluntary_ctxt_switches": ("ctx_voluntary", 1),
     b"nonvoluntary_ctxt_switches": ("ctx_involuntary", 1),
@@ -164,7 +165,7 @@ class Processes:
         }
         if shared is not None:
             row["shared"] = shared
-        for name in ("swap", "fds"):
+        for name in ("swap", "fds", "peak"):
             if name in known.details:
                 row[name] = known.details[name]
         return row

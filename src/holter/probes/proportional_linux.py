@@ -11,6 +11,8 @@ from holter.probes.probe import Reading, Tree
 from holter.probes.procfs_linux import PAGE, read_short, stat_of
 
 TOO_LARGE = 16 * 10**9
+FIRST = 2.0  # seconds: a short run is measured, too, and its workers are forked in the beginning
+RARER = 1.5
 CALM = 60.0
 REST = 1000  # times its own cost
 
@@ -35,14 +37,15 @@ class Proportional:
 
     The kernel walks the process's page tables for it with the lock held that the process needs to map memory,
     so the reading makes the run wait: large processes are left out, and after each reading `every` is at
-    least a thousand times what the reading took.
+    least a thousand times what the reading took. At first it reads more often: how much forked workers share is not
+    known before.
     """
 
     name = "proportional"
     urgent = False
 
     def __init__(self, proc: str = "/proc", clock: Callable[[], float] = time.perf_counter) -> None:
-        self.every = CALM
+        self.every = self._calm = FIRST
         self._proc = proc
         self._clock = clock
 
@@ -72,7 +75,8 @@ class Proportional:
                 continue
             if sizes:
                 rows.append({"pid": pid, **sizes})
-        self.every = max(CALM, REST * (self._clock() - began))
+        self._calm = min(CALM, self._calm * RARER)
+        self.every = max(self._calm, REST * (self._clock() - began))
         if not rows:
             if skipped:
                 raise NoData(because)
