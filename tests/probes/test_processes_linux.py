@@ -44,7 +44,20 @@ def test_fields_of_the_record(start):
     named = "rss swap cpu_s sys_s minflt majflt ctx_voluntary ctx_involuntary read_bytes write_bytes threads fds count"
     assert {*named.split(), "list"} == set(reading)
     row = reading["list"][0]
-    assert {"pid", "ppid", "name", "state", "rss", "swap", "shared", "cpu_s", "majflt", "threads", "fds"} == set(row)
+    assert {
+        "pid",
+        "ppid",
+        "name",
+        "state",
+        "rss",
+        "peak",
+        "swap",
+        "shared",
+        "cpu_s",
+        "majflt",
+        "threads",
+        "fds",
+    } == set(row)
     assert (process.pid, os.getpid(), 1) == (row["pid"], row["ppid"], row["threads"])
     assert row["state"] in ("R", "S")
     assert len(os.listdir(f"/proc/{process.pid}/fd")) == row["fds"]
