@@ -35,7 +35,7 @@ class Exports:
         for word in dict.fromkeys(asked):
             name, _, where = word.partition("=")
             if name not in names():
-                raise UsageError(f"--export {name} is not known", f"Say one of: {', '.join(names())}")
+                raise UsageError(f"--export {name} is not known", f"Use one of: {', '.join(names())}")
             module = tool(name)
             if where and not getattr(module, "WHERE", ""):
                 raise UsageError(f"{name} takes no destination", f"Say: --export {name}")

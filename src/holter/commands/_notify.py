@@ -17,7 +17,7 @@ class Notify:
 
     def __init__(self, where: str, name: str | None, words: tuple[str, ...], tell: Callable[[str], None]) -> None:
         if where != "desktop" and not where.startswith(("http://", "https://")):
-            raise UsageError(f"--notify={where} is no address", "Say --notify, or --notify=https://...")
+            raise UsageError(f"--notify={where} is not an address", "Use --notify alone, or --notify=https://...")
         self._notices = Notices(None if where == "desktop" else where)
         self._run: dict[str, Any] = {
             "id": "",

@@ -45,10 +45,10 @@ def command(fix: bool, diff: bool, form: str, select: str | None, ignore: str | 
     from holter.views.plain import clean
 
     if not paths:
-        raise UsageError("there is no path to check", "Say which: holter check train.py")
+        raise UsageError("there is no path to check", "For example: holter check train.py")
     for path in paths:
         if path != "-" and not Path(path).exists() and not Path(path).is_symlink():
-            raise UsageError(f"there is no {path}", "Say a file or a folder")
+            raise UsageError(f"there is no {path}", "Give a file or a folder")
     on_disk = tuple(path for path in paths if path != "-")
     settings = _settings(on_disk, select, ignore)
     found = Checked()

@@ -46,7 +46,7 @@ def command(memory: str | None, device: str | None, as_json: bool, applies: bool
     Exits with 0 when a plan was made, 2 when the command line is wrong, 7 when no training step was seen.
     """
     if not words:
-        raise UsageError("there is no command to plan for", "Say which: holter plan -- python train.py")
+        raise UsageError("there is no command to plan for", "For example: holter plan -- python train.py")
     if memory is not None:
         from holter.planner.amounts import bytes_of
 
@@ -71,7 +71,7 @@ def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
 
     agents = run_dir.make()
     if agents is None:
-        raise NoPlan("there is no room for an agent's files", "Free 8 MB in the temporary folder")
+        raise NoPlan("there is no space for the agent's files", "Free 8 MB in the temporary folder")
     environ = run_dir.command_environ(agents, "", os.environ)
     environ[environment.PLAN] = json.dumps(order)
     try:

@@ -45,7 +45,7 @@ def command(run: str | None, output: str | None, form: str | None) -> None:
     try:
         _write(path, made, follow=output is not None)
     except OSError as error:
-        raise HolterError(f"{clean(path)} can't be written: {error.strerror}", "Say where with: -o FILE") from None
+        raise HolterError(f"{clean(path)} can't be written: {error.strerror}", "Choose another with: -o FILE") from None
     click.echo(f"{clean(path)}: {len(made) / 1e3:,.0f} KB", err=True)
     if form == "html" and not has_charts():
         click.echo("without charts: the chart library could not be had when this was built", err=True)

@@ -62,7 +62,7 @@ def _token() -> str:
     """One that stays the same, where it was asked for: a program that collects numbers can't read a terminal."""
     token = os.environ.get(environment.TOKEN, "")
     if token and not re.fullmatch(r"[\w.~-]{16,}", token, re.ASCII):
-        raise UsageError("HOLTER_TOKEN is no token", "It takes 16 or more letters, digits, or any of - _ . ~")
+        raise UsageError("HOLTER_TOKEN is not a valid token", "It takes 16 or more letters, digits, or any of - _ . ~")
     return token
 
 
@@ -72,4 +72,4 @@ def _listening(make: Callable[[int], Server], host: str, port: int | None) -> Se
             return make(at)
         except OSError as error:
             failed = error
-    raise HolterError(f"{host}:{port or _PORT} can't be listened on: {failed.strerror}", "Say another with: --port")
+    raise HolterError(f"{host}:{port or _PORT} can't be listened on: {failed.strerror}", "Choose another with: --port")

@@ -52,7 +52,7 @@ def _home_among_others(shared: Path) -> Path:
         found = Path(tempfile.mkdtemp(prefix=f"{chosen.name}-", dir=shared))
         with contextlib.suppress(OSError):
             told = f"holter: {chosen} is not a private folder of yours, so records go to {found}. "
-            os.write(2, f"{told}Say another with: HOLTER_HOME=FOLDER\n".encode())
+            os.write(2, f"{told}Choose another one with: HOLTER_HOME=FOLDER\n".encode())
     return found
 
 

@@ -37,7 +37,7 @@ def environment(ticket: Ticket, base: Mapping[str, str]) -> dict[str, str]:
     try:
         return {_VARIABLE: json.dumps({**json.loads(base.get(_VARIABLE) or "{}"), _MARK: ticket.mark})}
     except (ValueError, TypeError):
-        raise UsageError(f"{_VARIABLE} is no JSON object", "Say one of names and values, or unset it") from None
+        raise UsageError(f"{_VARIABLE} is not a JSON object", "Give it names and values, or unset it") from None
 
 
 class Exporter:

@@ -64,7 +64,7 @@ class Exporter:
         else:
             self._tell(
                 f"no TensorBoard file of this run was found below {self._run.folder}. "
-                "Say where TensorBoard looks: --export tensorboard=FOLDER"
+                "Name the folder that TensorBoard reads: --export tensorboard=FOLDER"
             )
 
     def _open(self, folder: Path) -> None:

@@ -29,7 +29,7 @@ def environment(ticket: Ticket, base: Mapping[str, str]) -> dict[str, str]:
         known = json.loads(base.get(_VARIABLE) or "{}")
         return {_VARIABLE: json.dumps({**known, "holter": f"http://127.0.0.1:{ticket.port}/{ticket.mark}"})}
     except (ValueError, TypeError):
-        raise UsageError(f"{_VARIABLE} is no JSON object", "Say one of names and addresses, or unset it") from None
+        raise UsageError(f"{_VARIABLE} is not a JSON object", "Give it names and addresses, or unset it") from None
 
 
 class Exporter:
