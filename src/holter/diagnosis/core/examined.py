@@ -8,9 +8,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from holter.diagnosis.core.fields import moment
 from holter.diagnosis.core.rule import RecordLike
+from holter.record.events.schema import Line, Reading, number
 
 P = ParamSpec("P")
 T = TypeVar("T")
+L = TypeVar("L", bound=Line)
+R = TypeVar("R", bound=Reading)
 
 
 class Examined:
@@ -28,7 +31,20 @@ class Examined:
         self.memo: dict[object, Any] = {}
         self._events = _by_kind(self.events)
         self._lines = _by_kind(self.timeline)
+        self._typed: dict[type, list[Any]] = {}
         self._samples: dict[str, list[tuple[float, dict[str, Any]]]] = {}
+
+    def of(self, kind: type[L]) -> list[L]:
+        if kind not in self._typed:
+            found = (*self._events.get(kind.KIND, ()), *self._lines.get(kind.KIND, ()))
+            self._typed[kind] = [kind.parse(line) for line in found]
+        return self._typed[kind]
+
+    def readings(self, probe: type[R]) -> list[tuple[float, R]]:
+        if probe not in self._typed:
+            found = [line for line in self._lines.get("sample", ()) if isinstance(line.get(probe.PROBE), dict)]
+            self._typed[probe] = [(number(line.get("m")) or 0.0, probe.parse(line[probe.PROBE])) for line in found]
+        return self._typed[probe]
 
     def events_of(self, kind: str) -> list[dict[str, Any]]:
         return self._events.get(kind, [])

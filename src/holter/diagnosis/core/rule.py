@@ -7,9 +7,13 @@ import pkgutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from holter.finding import Ending, Finding
+from holter.record.events.schema import Line, Reading
+
+L = TypeVar("L", bound=Line)
+P = TypeVar("P", bound=Reading)
 
 
 class RecordLike(Protocol):
@@ -37,6 +41,10 @@ class RecordLike(Protocol):
     def damage(self) -> list[str]: ...
 
     def source(self, path: str) -> list[str]: ...
+
+    def of(self, kind: type[L]) -> list[L]: ...
+
+    def readings(self, probe: type[P]) -> list[tuple[float, P]]: ...
 
     def events_of(self, kind: str) -> list[dict[str, Any]]: ...
 
