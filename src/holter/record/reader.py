@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from holter.errors import DamagedRecord, UnknownRun
 from holter.record import lines, place, ring_format
+from holter.record.events.run import RunFacts
 from holter.record.events.schema import Line, Reading
 from holter.record.ring_reader import NotARing, RingView
 from holter.record.steps import devices, window
@@ -39,6 +40,11 @@ class Record:
     damage: list[str] = field(default_factory=list)
     sources: dict[str, list[str]] = field(default_factory=dict)
 
+    @property
+    def facts(self) -> RunFacts:
+        """What is known of the start."""
+        return RunFacts.parse(self.meta)
+
     def source(self, path: str) -> list[str]:
         """The lines of a file of the user's, as it was when the run first named it; none where it was not kept."""
         return self.sources.get(path, [])
@@ -53,20 +59,6 @@ class Record:
             (line["m"], probe.parse(line[probe.PROBE]))
             for line in self.timeline
             if line["k"] == "sample" and isinstance(line.get(probe.PROBE), dict)
-        ]
-
-    def events_of(self, kind: str) -> list[dict[str, Any]]:
-        return [line for line in self.events if line["k"] == kind]
-
-    def lines(self, kind: str) -> list[dict[str, Any]]:
-        return [line for line in self.timeline if line["k"] == kind]
-
-    def samples(self, key: str) -> list[tuple[float, dict[str, Any]]]:
-        """One probe's readings with their time on the monotonic clock."""
-        return [
-            (line["m"], line[key])
-            for line in self.timeline
-            if line["k"] == "sample" and isinstance(line.get(key), dict)
         ]
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from holter.finding import Ending, Finding
+from holter.record.events.run import RunFacts
 from holter.record.events.schema import Line, Reading
 
 L = TypeVar("L", bound=Line)
@@ -21,6 +22,9 @@ class RecordLike(Protocol):
 
     @property
     def meta(self) -> dict[str, Any]: ...
+
+    @property
+    def facts(self) -> RunFacts: ...
 
     @property
     def events(self) -> list[dict[str, Any]]: ...
@@ -45,12 +49,6 @@ class RecordLike(Protocol):
     def of(self, kind: type[L]) -> list[L]: ...
 
     def readings(self, probe: type[P]) -> list[tuple[float, P]]: ...
-
-    def events_of(self, kind: str) -> list[dict[str, Any]]: ...
-
-    def samples(self, key: str) -> list[tuple[float, dict[str, Any]]]: ...
-
-    def lines(self, kind: str) -> list[dict[str, Any]]: ...
 
 
 Examine = Callable[[RecordLike, Ending], "Finding | Iterable[Finding] | None"]

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from holter.record.events.rows import Raised, StackFrame
-from holter.record.events.schema import Event, means, schema
+from holter.record.events.schema import Event, ProcessEvent, means, schema
 
 
 @schema
-class AgentHello(Event):
+class AgentHello(ProcessEvent):
     """An agent said hello, once for each role that its process turned out to play."""
 
     KIND = "guest"
 
-    pid: int | None = None
     ppid: int | None = None
     python: str = means("its version")
     role: str = means("`trainer`, `worker`, `python`")
@@ -26,12 +25,11 @@ class AgentHello(Event):
 
 
 @schema
-class Adapter(Event):
+class Adapter(ProcessEvent):
     """A framework was met in a process."""
 
     KIND = "adapter"
 
-    pid: int | None = None
     framework: str = ""
     version: str = ""
     state: str = means("`on`, `declined`")
@@ -39,12 +37,11 @@ class Adapter(Event):
 
 
 @schema
-class Made(Event):
+class Made(ProcessEvent):
     """Objects made on one line."""
 
     KIND = "made"
 
-    pid: int | None = None
     what: str = means("`model`, `optimizer`, `function`, `loader`")
     name: str = means("its class")
     file: str = ""
@@ -64,24 +61,22 @@ class Made(Event):
 
 
 @schema
-class ThreadSettings(Event):
+class ThreadSettings(ProcessEvent):
     """Threads that a framework computes with."""
 
     KIND = "settings"
 
-    pid: int | None = None
     framework: str = ""
     intra_op: int | None = None
     inter_op: int | None = None
 
 
 @schema
-class Schedule(Event):
+class Schedule(ProcessEvent):
     """How much training is to be done."""
 
     KIND = "plan"
 
-    pid: int | None = None
     steps: int | None = means("the step number at which it will be done")
     epochs: int | None = None
     steps_per_epoch: int | None = None
@@ -89,40 +84,37 @@ class Schedule(Event):
 
 
 @schema
-class EpochBegins(Event):
+class EpochBegins(ProcessEvent):
     """An epoch begins."""
 
     KIND = "epoch"
 
-    pid: int | None = None
     epoch: int | None = means("from 1")
     step: int | None = means("steps done before it")
 
 
 @schema
-class IdlePasses(Event):
+class IdlePasses(ProcessEvent):
     """Passes over a loader of the training in a row that drew nothing and trained nothing."""
 
     KIND = "idle-passes"
 
-    pid: int | None = None
     step: int | None = None
     epoch: int | None = None
 
 
 @schema
-class Batch(Event):
+class Batch(ProcessEvent):
     """The shapes of a batch, where they are new."""
 
     KIND = "batch"
 
-    pid: int | None = None
     step: int | None = None
     shapes: Any = means("list of `[shape, dtype]`")
 
 
 @schema
-class Armed(Event):
+class Armed(ProcessEvent):
     """Under `--heal`: a reflex is in place.
 
     `split-batch` acts on a failed allocation, `hold-update` on an update that is non-finite, `split-loader` hands out
@@ -132,18 +124,16 @@ class Armed(Event):
 
     KIND = "armed"
 
-    pid: int | None = None
     act: str = ""
     tidy: bool | None = means("it has memory given back as soon as it is free")
 
 
 @schema
-class Intervention(Event):
+class Intervention(ProcessEvent):
     """A reflex has acted; or, by the recorder at the start of each later attempt, the run was started again."""
 
     KIND = "intervention"
 
-    pid: int | None = None
     act: str = means(
         "`split-batch`, `split-loss`, `split-loader`, `collect`, `no-workers`, `restart`, `resume`; of an update that "
         "is non-finite `hold-update`, `mask-gradient`, `go-back`, `lower-rate`, `bfloat16`"
@@ -165,12 +155,11 @@ class Intervention(Event):
 
 
 @schema
-class Declined(Event):
+class Declined(ProcessEvent):
     """A reflex could not act."""
 
     KIND = "declined"
 
-    pid: int | None = None
     act: str = ""
     step: int | None = None
     model: str = ""
@@ -178,12 +167,11 @@ class Declined(Event):
 
 
 @schema
-class StateSaved(Event):
+class StateSaved(ProcessEvent):
     """Under `--heal`: there is a state to go on from, told the first time and then once a minute."""
 
     KIND = "state"
 
-    pid: int | None = None
     source: str = means("`resumable`, `keras`, `lightning`, `transformers`")
     step: int | None = None
     epoch: int | None = None
@@ -191,12 +179,11 @@ class StateSaved(Event):
 
 
 @schema
-class EarlyStop(Event):
+class EarlyStop(ProcessEvent):
     """Training was ended on purpose."""
 
     KIND = "early-stop"
 
-    pid: int | None = None
     by: str = means("the callback's class")
     epoch: int | None = None
     monitor: str = ""
@@ -204,12 +191,11 @@ class EarlyStop(Event):
 
 
 @schema
-class FitEnd(Event):
+class FitEnd(ProcessEvent):
     """A Trainer's loop is over."""
 
     KIND = "fit-end"
 
-    pid: int | None = None
     epochs: int | None = None
     epochs_planned: int | None = None
     steps: int | None = None
@@ -219,12 +205,11 @@ class FitEnd(Event):
 
 
 @schema
-class UncaughtException(Event):
+class UncaughtException(ProcessEvent):
     """The exception that ended the interpreter."""
 
     KIND = "exception"
 
-    pid: int | None = None
     type: str = ""
     module: str = means("the module of its class")
     message: str = ""
@@ -234,12 +219,11 @@ class UncaughtException(Event):
 
 
 @schema
-class StepError(Event):
+class StepError(ProcessEvent):
     """An exception left a model's call, a backward or a loader; the script may have caught it."""
 
     KIND = "step-error"
 
-    pid: int | None = None
     step: int | None = None
     type: str = ""
     module: str = means("the module of its class")
@@ -248,12 +232,11 @@ class StepError(Event):
 
 
 @schema
-class ExitCalled(Event):
+class ExitCalled(ProcessEvent):
     """A `sys.exit` or `os._exit` by the user's own code."""
 
     KIND = "exit-called"
 
-    pid: int | None = None
     status: str = ""
     file: str = ""
     line: int | None = None
@@ -262,12 +245,11 @@ class ExitCalled(Event):
 
 
 @schema
-class NoSpace(Event):
+class NoSpace(ProcessEvent):
     """The last checkpoint would not fit once more where it was written."""
 
     KIND = "no-room"
 
-    pid: int | None = None
     path: str = means("the folder")
     bytes: float | None = means("what it took")
     free: float | None = None
@@ -278,12 +260,11 @@ class NoSpace(Event):
 
 
 @schema
-class SaveFailed(Event):
+class SaveFailed(ProcessEvent):
     """`torch.save` raised; the figures are of its file system at that moment."""
 
     KIND = "save-failed"
 
-    pid: int | None = None
     path: str = means("the folder")
     free: float | None = None
     total: float | None = None
@@ -291,12 +272,11 @@ class SaveFailed(Event):
 
 
 @schema
-class AgentError(Event):
+class AgentError(ProcessEvent):
     """An error of Holter's own inside the process."""
 
     KIND = "guest-error"
 
-    pid: int | None = None
     where: str = ""
     error: str = ""
 

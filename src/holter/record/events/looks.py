@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from holter.record.events.rows import Place
-from holter.record.events.schema import Event, Row, means, schema
+from holter.record.events.schema import Event, ProcessEvent, Row, means, schema
 
 
 @schema
-class FitInput(Event):
+class FitInput(ProcessEvent):
     """What a Keras `fit` is fed with; `file, line, function, code` are of the `fit`."""
 
     KIND = "input"
 
-    pid: int | None = None
     kind: str = means("`array`, `generator`, `pydataset`, `tf.data`, `loader`")
     name: str = means("its class")
     file: str = ""
     line: int | None = None
     function: str = ""
     code: str = ""
-    source: Place | None = means("the user's generator or `__getitem__`")
+    source: Place = means("the user's generator or `__getitem__`")
     workers: int | None = None
     use_multiprocessing: bool | None = None
     max_queue_size: int | None = None
@@ -31,22 +30,20 @@ class FitInput(Event):
 
 
 @schema
-class DataThread(Event):
+class DataThread(ProcessEvent):
     """A thread in which TensorFlow or Keras makes data."""
 
     KIND = "data-thread"
 
-    pid: int | None = None
     tid: int | None = None
 
 
 @schema
-class Feed(Event):
+class Feed(ProcessEvent):
     """How data came that TensorFlow draws inside the step, in sums since the first fit."""
 
     KIND = "feed"
 
-    pid: int | None = None
     step: int | None = None
     calls: int | None = means("into Python")
     busy: float | None = means("seconds of these calls")
@@ -87,7 +84,7 @@ class RetainedObject(Row):
 
 
 @schema
-class RetainedObjects(Event):
+class RetainedObjects(ProcessEvent):
     """Memory has grown, and the user's variables were looked through.
 
     What ends in `before` is of the first census, or of the first step for the first one.
@@ -95,7 +92,6 @@ class RetainedObjects(Event):
 
     KIND = "held"
 
-    pid: int | None = None
     role: str = ""
     census: int | None = means("its number")
     step: int | None = None
@@ -123,12 +119,11 @@ class TraceChange(Row):
 
 
 @schema
-class Trace(Event):
+class Trace(ProcessEvent):
     """A function was traced or compiled."""
 
     KIND = "trace"
 
-    pid: int | None = None
     what: str = means("`tf.function`, `keras`, `torch.compile`, `torch.jit.trace`")
     name: str = ""
     file: str = ""
@@ -142,9 +137,9 @@ class Trace(Event):
     seconds: float | None = means("spent on them")
     step: int | None = None
     changes: tuple[TraceChange, ...] = means("what differed from earlier traces")
-    call: Place | None = means("the user's line that called it")
-    maker: Place | None = means("that made the function, or compiled the model")
-    use: Place | None = means("that reads the value which changed")
+    call: Place = means("the user's line that called it")
+    maker: Place = means("that made the function, or compiled the model")
+    use: Place = means("that reads the value which changed")
     limit: int | None = means("the compiler has given up after so many")
     graph: int | None = means("operations of the last graph")
     products: int | None = means("the matrix products in a large one")
@@ -163,12 +158,11 @@ class BusyLine(Place):
 
 
 @schema
-class StepLook(Event):
+class StepLook(ProcessEvent):
     """One step was looked into; a look may end before the step does."""
 
     KIND = "anatomy"
 
-    pid: int | None = None
     step: int | None = None
     steps: int | None = means("how many the look covered")
     nodes: int | None = means("of PyTorch's graph")
@@ -181,8 +175,8 @@ class StepLook(Event):
     took: float | None = means("seconds of the step")
     run_eagerly: bool | None = means("of a Keras model, like the next three")
     at_once: int | None = means("steps per execution")
-    compiled: Place | None = means("the user's line")
-    fit: Place | None = means("the user's line")
+    compiled: Place = means("the user's line")
+    fit: Place = means("the user's line")
 
 
 @schema
@@ -221,7 +215,7 @@ class Spike(Row):
 
     step: int | None = None
     loss: float | str | None = None
-    inputs: BadInput | None = None
+    inputs: BadInput = BadInput()
 
 
 @schema
@@ -234,7 +228,7 @@ class Slope(Row):
 
 
 @schema
-class NonfiniteLook(Event):
+class NonfiniteLook(ProcessEvent):
     """A loss, gradient or weight that is non-finite, looked at once.
 
     What is non-finite is written as `"nan"`, `"inf"`. `file, line, function, code` are of the operation.
@@ -242,7 +236,6 @@ class NonfiniteLook(Event):
 
     KIND = "nan"
 
-    pid: int | None = None
     step: int | None = None
     what: str = means("`loss`, `gradient`, `parameter`, `input`: which went first")
     loss: float | str | None = None
@@ -279,12 +272,11 @@ class NonfiniteLook(Event):
 
 
 @schema
-class FiniteAgain(Event):
+class FiniteAgain(ProcessEvent):
     """Losses are numbers again."""
 
     KIND = "nan-over"
 
-    pid: int | None = None
     step: int | None = None
 
 

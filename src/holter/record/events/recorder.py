@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holter.record.events.rows import StackFrame
-from holter.record.events.schema import Event, Row, means, schema
+from holter.record.events.schema import Event, ProcessEvent, Row, means, schema
 
 
 @schema
@@ -20,35 +20,32 @@ class Started(Event):
 
 
 @schema
-class ProcessJoined(Event):
+class ProcessJoined(ProcessEvent):
     """A process joined the tree."""
 
     KIND = "process"
 
-    pid: int | None = None
     ppid: int | None = None
     command: tuple[str, ...] = means("masked")
     python: bool | None = None
 
 
 @schema
-class ProcessGone(Event):
+class ProcessGone(ProcessEvent):
     """A process of the tree is gone."""
 
     KIND = "process-gone"
 
-    pid: int | None = None
     role: str = ""
     lived: float | None = means("seconds")
 
 
 @schema
-class NoAgent(Event):
+class NoAgent(ProcessEvent):
     """A Python process without an agent."""
 
     KIND = "no-guest"
 
-    pid: int | None = None
     because: str = ""
 
 
@@ -78,12 +75,11 @@ class ThreadStack(Row):
 
 
 @schema
-class Stacks(Event):
+class Stacks(ProcessEvent):
     """Where the threads of a process stood."""
 
     KIND = "stacks"
 
-    pid: int | None = None
     role: str = means("as of `guest`, or `child`")
     reason: str = means(
         "`stall`, `fatal`, `attach`, `end`; `memory`: it grew fast against what was left; `slow`: taken at one of a "
@@ -148,12 +144,11 @@ class WaitingProcess(Row):
 
 
 @schema
-class Stall(Event):
+class Stall(ProcessEvent):
     """No sign of progress."""
 
     KIND = "stall"
 
-    pid: int | None = None
     since: float | None = means("monotonic")
     phase: str = ""
     step: int | None = None
@@ -173,12 +168,11 @@ class Stall(Event):
 
 
 @schema
-class StallOver(Event):
+class StallOver(ProcessEvent):
     """There is progress again."""
 
     KIND = "stall-over"
 
-    pid: int | None = None
     lasted: float | None = means("seconds")
 
 
@@ -261,22 +255,19 @@ class Gap(Event):
 
 
 @schema
-class Stopped(Event):
+class Stopped(ProcessEvent):
     """The command was stopped with a signal (Ctrl-Z, SIGSTOP)."""
 
     KIND = "stopped"
 
-    pid: int | None = None
     signal: str = ""
 
 
 @schema
-class Continued(Event):
+class Continued(ProcessEvent):
     """The command went on."""
 
     KIND = "continued"
-
-    pid: int | None = None
 
 
 @schema
@@ -297,30 +288,13 @@ class RecorderError(Event):
 
 
 @schema
-class Detached(Event):
+class Detached(ProcessEvent):
     """`holter attach` let go of a process that still ran."""
 
     KIND = "detached"
 
-    pid: int | None = None
     cpu: float | None = means("cores that it kept busy")
     moved: float | None = means("bytes read and written while it was watched")
-
-
-@schema
-class Ended(Event):
-    """How the command ended."""
-
-    KIND = "end"
-
-    exit_code: int | None = None
-    signal: str | int | None = means("its name")
-    core: bool | None = means("it left a core dump")
-    cpu_s: float | None = None
-    maxrss: float | None = None
-    hung: bool | None = None
-    left_behind: tuple[int, ...] = means("pids")
-    because: str = ""
 
 
 @schema
@@ -334,12 +308,11 @@ class Dropped(Event):
 
 
 @schema
-class Spawned(Event):
+class Spawned(ProcessEvent):
     """The keeper has started the command."""
 
     KIND = "spawned"
 
-    pid: int | None = None
     pgid: int | None = None
     relayed: bool | None = means("its output goes through us")
 
@@ -366,6 +339,17 @@ class Exited(Event):
     core: bool | None = means("it left a core dump")
     cpu_s: float | None = None
     maxrss: float | None = None
+
+
+@schema
+class Ended(Exited):
+    """How the command ended, as the recorder tells it."""
+
+    KIND = "end"
+
+    hung: bool | None = None
+    left_behind: tuple[int, ...] = means("pids")
+    because: str = ""
 
 
 RECORDER_EVENTS: tuple[type[Event], ...] = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
@@ -39,7 +40,10 @@ def schema(cls: type[R]) -> type[R]:
     """A class of the schema: a frozen dataclass whose fields are all absent unless a line has them."""
     for name, kind in inspect.get_annotations(cls).items():
         said = cls.__dict__.get(name)
-        if isinstance(said, Field):
+        row = vars(sys.modules[cls.__module__]).get(kind)
+        if isinstance(row, type) and issubclass(row, Row):
+            setattr(cls, name, field(default=row(), metadata=said.metadata if isinstance(said, Field) else {}))
+        elif isinstance(said, Field):
             said.default = _ABSENT.get(kind.partition("[")[0])
     return dataclass(frozen=True, slots=True)(cls)
 
@@ -75,11 +79,23 @@ class Event(Line):
     __slots__ = ()
 
 
+@schema
+class ProcessEvent(Event):
+    """A fact about one process."""
+
+    pid: int | None = None
+
+
 class Reading(Row):
     """What one probe read: it stands in a `sample` under the probe's name."""
 
     __slots__ = ()
     PROBE: ClassVar[str] = ""
+
+    @classmethod
+    def of(cls: type[R], sample: dict[str, Any]) -> R:
+        """The reading of a sample's line; one of which all is absent where the probe was not read."""
+        return cls.parse(sample.get(cls.PROBE))  # type: ignore[attr-defined]
 
 
 def number(value: object) -> float | None:
@@ -151,8 +167,8 @@ def _rows_of(row: type[Row]) -> Callable[[Any], tuple[Row, ...]]:
     return read_rows
 
 
-def _row_of(row: type[Row]) -> Callable[[Any], Row | None]:
-    return lambda value: row.parse(value) if isinstance(value, dict) else None
+def _row_of(row: type[Row], absent: Row | None) -> Callable[[Any], Row | None]:
+    return lambda value: row.parse(value) if isinstance(value, dict) else absent
 
 
 _READERS: dict[Any, Callable[[Any], Any]] = {
@@ -180,7 +196,9 @@ def reader_of(hint: Any) -> Callable[[Any], Any]:
     """How a value of a type is read from what JSON holds."""
     inner = [kind for kind in get_args(hint) if isinstance(kind, type) and issubclass(kind, Row)]
     if inner:
-        return _rows_of(inner[0]) if get_origin(hint) is tuple else _row_of(inner[0])
+        return _rows_of(inner[0]) if get_origin(hint) is tuple else _row_of(inner[0], None)
+    if isinstance(hint, type) and issubclass(hint, Row):
+        return _row_of(hint, hint())
     return _READERS[hint]
 
 

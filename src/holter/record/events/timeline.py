@@ -38,7 +38,7 @@ class StepWindow(Line):
     validation: float | None = means("seconds spent between steps, like the next two")
     checkpoint: float | None = None
     compile: float | None = None
-    loss: Losses | None = means("absent when it is not known")
+    loss: Losses = means("absent when it is not known")
     bad_loss: int | None = means("first step with a non-finite loss")
     bad_grad: int | None = means("first step with a non-finite norm of the gradients")
     lr: float | None = means("learning rate")
@@ -47,6 +47,20 @@ class StepWindow(Line):
     epoch: int | None = None
     lost: int | None = means("steps that the ring overwrote before they were read")
     seq: int | None = means("of the last slot of the ring that is in it")
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """The seconds of each phase, in the steps and between them; 0 where none are known."""
+        return {
+            "data": self.data or 0.0,
+            "forward": self.forward or 0.0,
+            "backward": self.backward or 0.0,
+            "optimizer": self.optimizer or 0.0,
+            "other": self.other or 0.0,
+            "validation": self.validation or 0.0,
+            "checkpoint": self.checkpoint or 0.0,
+            "compile": self.compile or 0.0,
+        }
 
 
 @schema
@@ -250,9 +264,9 @@ class Pressure(Reading):
 
     PROBE = "pressure"
 
-    memory: Waits | None = None
-    cpu: Waits | None = None
-    io: Waits | None = None
+    memory: Waits = Waits()
+    cpu: Waits = Waits()
+    io: Waits = Waits()
 
 
 @schema
