@@ -16,6 +16,9 @@ import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holter.record.events.agent import Declined, Intervention
+from holter.record.events.recorder import Ended, Exited, Spawned
+from holter.record.events.timeline import StepWindow
 from holter.record.reader import Record, open_record
 from holter.record.reader import find as find_run
 
@@ -89,16 +92,17 @@ def _run(patient: Patient, folder: Path, heal: str | None) -> Run:
 
 
 def _read(record: Record) -> Run:
-    ends = record.events_of("end") or record.events_of("exited")
-    code = ends[-1].get("exit_code") if ends else None
-    windows = list(record.lines("steps"))
-    losses = [line["loss"]["last"] for line in windows if isinstance(line.get("loss"), dict)]
-    first = record.events_of("spawned")[0]["t"] if record.events_of("spawned") else record.meta["started"]
-    acts = [f"{e['act']} ({e['keeps']})" for e in record.events_of("intervention")]
-    acts += [f"declined: {e.get('because', '')[:60]}" for e in record.events_of("declined")]
-    steps = max((line["last"] for line in windows), default=0)
-    loss = losses[-1] if losses and isinstance(losses[-1], float) else None
-    return Run(f"exit {code}", steps, loss, (ends[-1]["t"] - first) if ends else 0.0, list(dict.fromkeys(acts)))
+    ends: list[Exited] = [*record.of(Ended)] or record.of(Exited)
+    code = ends[-1].exit_code if ends else None
+    windows = record.of(StepWindow)
+    losses = [line.loss.last for line in windows if line.loss.last is not None]
+    begun = [event.t for event in record.of(Spawned)]
+    first = begun[0] if begun else record.facts.started or 0.0
+    acts = [f"{event.act} ({event.keeps})" for event in record.of(Intervention)]
+    acts += [f"declined: {event.because[:60]}" for event in record.of(Declined)]
+    steps = max((line.last or 0 for line in windows), default=0)
+    loss = losses[-1] if losses else None
+    return Run(f"exit {code}", steps, loss, (ends[-1].t - first) if ends else 0.0, list(dict.fromkeys(acts)))
 
 
 def _print(patient: Patient, free: Run, healed: Run) -> None:

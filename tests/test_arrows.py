@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "source": BOTTOM,
     "agent": {"record.ring_format", "record.environment", "facts"},
     "recorder": BOTTOM | {"probes", "record", "__init__"},
-    "diagnosis": BOTTOM | {"source"},
+    "diagnosis": BOTTOM | {"source", "record.events"},
     "remedies": BOTTOM | {"record"},
     "check": BOTTOM | {"source"},
     "figures": BOTTOM | {"record", "diagnosis"},

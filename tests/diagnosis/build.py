@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from holter.record.reader import Record
 
 MONO, WALL = 100.0, 1_700_000_000.0
 TRAINER, WORKER = 10, 20
 GB, MB = 1e9, 1e6
 
 
-@dataclass
-class BuiltRecord:
-    """A record in memory, as the reader gives it."""
+class BuiltRecord(Record):
+    """A record in memory, to which lines are added."""
 
-    meta: dict[str, Any] = field(default_factory=dict)
-    events: list[dict[str, Any]] = field(default_factory=list)
-    timeline: list[dict[str, Any]] = field(default_factory=list)
-    output: str = ""
-    live: bool = False
-    recorder_lost: bool = False
-    damage: list[str] = field(default_factory=list)
-    sources: dict[str, list[str]] = field(default_factory=dict)
-
-    def source(self, path):
-        return self.sources.get(path, [])
-
-    def events_of(self, kind):
-        return [line for line in self.events if line.get("k") == kind]
+    def __init__(self, meta=None):
+        super().__init__(meta or {})
 
     def lines(self, kind):
-        return [line for line in self.timeline if line.get("k") == kind]
-
-    def samples(self, key):
-        return [
-            (line["m"], line[key])
-            for line in self.timeline
-            if line.get("k") == "sample" and isinstance(line.get(key), dict)
-        ]
+        """Give the lines of a kind as they are on disk, for a case that changes them."""
+        return [line for line in (*self.events, *self.timeline) if line["k"] == kind]
 
     def event(self, kind, at, /, **fields):
         """Add an event `at` seconds into the run."""

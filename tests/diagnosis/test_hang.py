@@ -208,7 +208,7 @@ def test_native_nccl_frames_name_the_collective():
 def test_main_thread_is_chosen_over_others():
     """A helper thread in a lock does not speak for the main one."""
     record = stalled([frame(LIB + "socket.py", "recv_into"), USER, MODULE])
-    threads = record.events_of("stacks")[0]["threads"]
+    threads = record.lines("stacks")[0]["threads"]
     threads[0] |= {"name": "", "main": True}
     threads.insert(0, {"name": "domain-helper", "frames": [frame(LIB + "threading.py", "wait")]})
 

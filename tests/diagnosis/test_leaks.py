@@ -234,7 +234,7 @@ def test_a_little_that_a_worker_holds_does_not_hide_what_it_copies():
     record = copying(resident=0)
     model = {"name": "model._modules", "variable": "_modules", "scope": "attribute", "owner": "Net", "file": FILE}
     model |= {"type": "dict", "kind": "tensor", "element": "Linear", "length": 2, "bytes": 1.3 * MB}
-    for event in record.events_of("held"):
+    for event in record.lines("held"):
         event["rss"] += 1.6 * MB
         event["list"].append(model)
 

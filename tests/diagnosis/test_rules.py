@@ -30,7 +30,6 @@ KINDS = [
     "plan",
     "epoch",
     "batch",
-    "warning",
     "exception",
     "exit-called",
     "guest-error",

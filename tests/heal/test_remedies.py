@@ -6,13 +6,14 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import pytest
 
 from holter.agent.heal.state_store import Store
 from holter.finding import Ending, EndingKind, Finding, Grade, Verdict
 from holter.record import environment
+from holter.record.reader import Record
 from holter.remedies import restart
 from holter.remedies.ledger import Ledger, Position
 from holter.remedies.memory_ending import said_in
@@ -97,13 +98,6 @@ def test_a_crash_is_not_repeated_because_memory_grew() -> None:
     assert "no change is known" in ruling.declined
 
 
-class Words(list[dict[str, Any]]):
-    """The events of a record."""
-
-    def events_of(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in self if event["k"] == kind]
-
-
 OOM = {"k": "exception", "m": 5.0, "pid": 7, "main": True, "type": "RuntimeError", "message": "CUDA out of memory."}
 COMMAND = {"k": "process", "m": 0.0, "pid": 7, "python": True}
 END = {"k": "end", "m": 6.0, "exit_code": 1}
@@ -128,7 +122,7 @@ def test_only_the_last_words_of_the_command_itself_say_that_memory_ran_out(
     events: list[dict[str, Any]], said: bool
 ) -> None:
     """Not an error that was caught, nor a child's, nor one that an exit of the script's own came after."""
-    assert said_in(cast(Any, Words(events))) is said
+    assert said_in(Record({}, events)) is said
 
 
 @pytest.mark.parametrize("kind", get_args(EndingKind))

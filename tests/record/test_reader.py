@@ -21,6 +21,8 @@ from holter.diagnosis.core.doctor import verdict
 from holter.diagnosis.core.figures import exhibits
 from holter.errors import DamagedRecord, UnknownRun
 from holter.record import place
+from holter.record.events.recorder import Said, Started
+from holter.record.events.timeline import Sample, StepWindow
 from holter.record.reader import find, open_record
 from holter.record.writer import RecordWriter
 from holter.views.text import write_verdict
@@ -74,7 +76,7 @@ def test_the_real_record_has_all_its_parts(real: Path) -> None:
     """What is damaged below is a record in which everything is there."""
     record = open_record(real)
 
-    assert sum(line["n"] for line in record.lines("steps")) == 60
+    assert sum(line.n or 0 for line in record.of(StepWindow)) == 60
     assert sorted(path.suffix for path in (real / "guests").iterdir()) == [".jsonl", ".ring"]
     assert not record.damage
     assert "the data ended early" in judged(real)
@@ -209,10 +211,10 @@ def test_links_and_pipes_in_a_record_lead_nowhere(real: Path, tmp_path: Path) ->
         record = open_record(folder)
 
         assert judged(folder)
-        assert name != "events.jsonl" or not record.events_of("started")
+        assert name != "events.jsonl" or not record.of(Started)
         assert name != "output.tail" or record.output == ""
         # The trainer's ring gives the steps again where only the timeline is cut off.
-        assert name != "timeline" or not record.lines("sample")
+        assert name != "timeline" or not record.of(Sample)
     (folder / "guests").unlink()
     (folder / "guests").mkdir()
     for name in (
@@ -244,7 +246,7 @@ def test_an_agents_folder_is_only_taken_from_where_agents_live(real: Path, tmp_p
         (agents / "1.jsonl").write_text('{"k":"said","t":1,"m":1,"text":"from there"}\n')
         (folder / place.META).write_text(json.dumps({**meta, "guest_dir": str(agents)}))
 
-        assert bool([e for e in open_record(folder).events_of("said") if e["text"] == "from there"]) is told
+        assert bool([e for e in open_record(folder).of(Said) if e.text == "from there"]) is told
 
 
 class Bomb:
@@ -286,7 +288,7 @@ def test_many_packed_files_that_swell_are_cut_off(real: Path, tmp_path: Path) ->
     record = open_record(folder)
 
     assert any("more than a record" in damage for damage in record.damage)
-    assert record.lines("sample")
+    assert record.of(Sample)
 
 
 BOMBS = {

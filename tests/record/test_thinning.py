@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holter.record import place
+from holter.record.events.timeline import Processes, Sample, StepWindow
 from holter.record.reader import open_record
 from holter.record.thinning import interval_for, thin
 from holter.record.writer import RecordWriter
@@ -58,14 +59,14 @@ def test_a_week_stays_small_and_keeps_what_matters(tmp_path: Path) -> None:
     writer.close()
     record = open_record(folder)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    kept = [line["m"] for line in record.lines("sample")]
+    kept = [line.m for line in record.of(Sample)]
     recent = [m for m in kept if m >= WEEK - 1800]
 
     assert max(size, largest) < 50e6
     assert recent == [float(m) for m in range(WEEK - 1800, WEEK)]
-    assert {m for m, r in record.samples("processes") if r["rss"] > 8 << 30} == {float(m) for m in peaks}
-    assert sum(line["n"] for line in record.lines("steps")) == WEEK * 10
-    assert record.lines("steps")[-1]["last"] == WEEK * 10
+    assert {m for m, r in record.readings(Processes) if (r.rss or 0) > 8 << 30} == {float(m) for m in peaks}
+    assert sum(line.n or 0 for line in record.of(StepWindow)) == WEEK * 10
+    assert record.of(StepWindow)[-1].last == WEEK * 10
     assert max(b - a for a, b in itertools.pairwise(kept)) <= 600
     assert not record.damage
 
@@ -124,4 +125,4 @@ def test_a_line_that_is_not_as_we_wrote_it_does_not_stop_the_writer(tmp_path: Pa
 
     names = sorted(path.name for path in (folder / "timeline").iterdir())
     assert names[:3] == ["000001.jsonl", "000002.jsonl.gz", "000003.jsonl.gz"]
-    assert len(open_record(folder).lines("steps")) == 2
+    assert len(open_record(folder).of(StepWindow)) == 2

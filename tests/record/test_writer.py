@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from holter.record import lines, place
+from holter.record.events.recorder import Said, StallOver
+from holter.record.events.timeline import Sample
 from holter.record.reader import open_record
 from holter.record.writer import RecordWriter
 
@@ -76,7 +78,7 @@ def test_a_packed_segment_cut_at_random_bytes_still_opens(tmp_path: Path) -> Non
     for size in random.Random(1).sample(range(len(raw)), 40):
         packed.write_bytes(raw[:size])
 
-        assert open_record(folder).lines("sample")
+        assert open_record(folder).of(Sample)
 
 
 def test_meta_is_whole_or_not_there(tmp_path: Path) -> None:
@@ -95,13 +97,13 @@ def test_a_kind_that_is_not_rare_is_cut_off_and_counted(tmp_path: Path) -> None:
     writer = RecordWriter(folder)
     writer.meta({"schema": 1})
     for _ in range(2010):
-        writer.event("warning", message="again")
+        writer.event("stall-over", pid=1)
     writer.event("said", text="hello")
     writer.close()
 
     record = open_record(folder)
 
-    assert (len(record.events_of("warning")), len(record.events_of("said"))) == (2000, 1)
+    assert (len(record.of(StallOver)), len(record.of(Said))) == (2000, 1)
     assert writer.dropped == 10
 
 
@@ -118,7 +120,7 @@ def test_a_full_disk_costs_lines_that_are_counted_and_no_more(small_disk: Path) 
         writer.timeline([sample(clock.now, text="x" * 700)])
         clock.now, sent = clock.now + 1.0, sent + 1
     full = open_record(folder)
-    kept = len(full.lines("sample"))
+    kept = len(full.of(Sample))
     for _ in range(20):
         writer.event("said", text="y" * 300)
         clock.now += 1.0
@@ -133,10 +135,10 @@ def test_a_full_disk_costs_lines_that_are_counted_and_no_more(small_disk: Path) 
     assert kept == sent - 1
     assert 2 <= lost <= 21
     assert writer.problem == "No space left on device"
-    assert record.events_of("said")[-1]["text"] == "after"
-    assert record.lines("sample")[-1]["text"] == "after"
-    assert len(record.lines("sample")) == kept + 1
-    assert len(record.events_of("said")) + len(record.lines("sample")) + writer.dropped == sent + 1 + 20 + 2
+    assert record.of(Said)[-1].text == "after"
+    assert record.timeline[-1]["text"] == "after"
+    assert len(record.of(Sample)) == kept + 1
+    assert len(record.of(Said)) + len(record.of(Sample)) + writer.dropped == sent + 1 + 20 + 2
 
 
 @pytest.mark.root
@@ -165,7 +167,7 @@ def test_a_segment_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     plain = folder / "timeline" / "000001.jsonl"
     (folder / "timeline" / "000001.jsonl.gz").write_bytes(lines.pack(plain.read_bytes()))
 
-    assert len(open_record(folder).lines("sample")) == 40
+    assert len(open_record(folder).of(Sample)) == 40
 
 
 def test_what_an_error_quotes_of_a_secret_is_not_written(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holter.diagnosis.core.doctor import verdict
+from holter.record.events.timeline import Sample, StepWindow
 from holter.record.reader import open_record
 from tests.conftest import HOLTER
 
@@ -57,11 +58,11 @@ def one_kill(folder: Path, victim: str, seed: int) -> None:
         assert log.read_text().endswith("done\n"), "the training was harmed by the recorder's death"
     record = open_record(folder / "home/runs/r-0001")
     ending = verdict(record).ending
-    known = max((line["last"] for line in record.lines("steps")), default=0)
+    known = max((line.last or 0 for line in record.of(StepWindow)), default=0)
     safe = [line.split() for line in log.read_text().splitlines() if line[0].isdigit()]
     due = max((int(step) for step, at in safe if int(at) <= killed_at - 1_000_000_000), default=0)
     assert known >= due, f"{victim}: step {due} was done more than a second before, but {known} is the last known"
-    assert record.lines("sample") or victim != "trainer", "no sample was kept"
+    assert record.of(Sample) or victim != "trainer", "no sample was kept"
     if victim == "trainer":
         assert (ending.kind, ending.signal) == ("killed", "SIGKILL")
     elif victim == "recorder":

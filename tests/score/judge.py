@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holter.record.events.recorder import Ended, Exited, ForecastTold
+from holter.record.events.timeline import StepWindow
 from holter.record.reader import Record, find, open_record
 from tests.score.patient import Patient
 
@@ -95,40 +97,36 @@ def _compare(score: Score, findings: list[dict[str, Any]]) -> None:
 def _look_back(score: Score, record: Record) -> None:
     """What was said while the run was still on: when, and how true it came."""
     begun = float(record.meta["started"])
-    ends = record.events_of("end") or record.events_of("exited")
-    ended = float(ends[-1]["t"]) if ends else begun
+    ends: list[Exited] = [*record.of(Ended)] or record.of(Exited)
+    ended = ends[-1].t if ends else begun
     score.run_s = ended - begun
-    foretold = record.events_of("forecast")
+    foretold = record.of(ForecastTold)
     if score.patient.cause is None:
         score.alarms += [f"forecast: {_words(each)}" for each in foretold]
     if not foretold:
         score.forecast_right = False if score.patient.grows else None
         return
     first = foretold[0]
-    score.foretold, score.lead_s = _words(first), ended - float(first["t"])
-    steps_then, steps_all = _steps(record, float(first["t"])), _steps(record, float("inf"))
+    score.foretold, score.lead_s = _words(first), ended - first.t
+    steps_then, steps_all = _steps(record, first.t), _steps(record, float("inf"))
     score.foretold_at = steps_then / steps_all if steps_all else None
-    when = next(
-        (float(first[key]) for key in ("when", "at", "expected") if isinstance(first.get(key), int | float)), None
-    )
-    step = first.get("step")
-    if isinstance(step, int) and steps_all:
-        score.forecast_error = abs(step - steps_all) / steps_all  # how long the kernel hesitates is not foretold
-    elif when is not None and score.run_s:
-        score.forecast_error = abs(when - ended) / score.run_s
+    if first.step is not None and steps_all:
+        score.forecast_error = abs(first.step - steps_all) / steps_all  # how long the kernel hesitates is not foretold
+    elif first.when is not None and score.run_s:
+        score.forecast_error = abs(first.when - ended) / score.run_s
     if score.patient.grows:
         early = score.foretold_at is None or score.foretold_at <= 0.5
         score.forecast_right = early and score.forecast_error is not None and score.forecast_error <= WITHIN
 
 
-def _words(event: dict[str, Any]) -> str:
-    return str(event.get("what") or event.get("text") or "")
+def _words(event: ForecastTold) -> str:
+    return event.what or event.text
 
 
 def _steps(record: Record, until: float) -> int:
     """The training steps that were done at a moment, the busiest process's."""
     done: dict[int, int] = {}
-    for line in record.lines("steps"):
-        if float(line["t"]) <= until and isinstance(line.get("last"), int):
-            done[line["pid"]] = max(done.get(line["pid"], 0), line["last"])
+    for line in record.of(StepWindow):
+        if line.t <= until and line.pid is not None and line.last is not None:
+            done[line.pid] = max(done.get(line.pid, 0), line.last)
     return max(done.values(), default=0)

@@ -288,7 +288,7 @@ def test_a_wrong_token_says_what_to_do(home, serve, tab):
 
 def hostile_run():
     record = exception(ordinary_run(command=("python", EVIL), name=EVIL), 59, EVIL, EVIL)
-    record.events_of("exception")[0]["frames"][0] |= {"file": f"/w/{EVIL}", "code": EVIL, "function": EVIL}
+    record.lines("exception")[0]["frames"][0] |= {"file": f"/w/{EVIL}", "code": EVIL, "function": EVIL}
     record.event("said", 3, text=EVIL).event("stacks", 4, pid=10, reason="stall", role=EVIL,
         threads=[{"name": EVIL, "frames": [{"file": EVIL, "line": 1, "function": EVIL, "user": True}]}])  # fmt: skip
     record.event("guest", 1, pid=10, role="trainer", python=EVIL)

@@ -87,7 +87,7 @@ def test_long_code_is_cut_and_not_torn(width):
     """Code that has no room beside its place gets the line below it; longer than that, it ends in a sign."""
     code = "loss = criterion(model(batch, mask=mask, positions=positions), target.to(device, non_blocking=True), w)"
     record = exception(ordinary_run(), 59, "ValueError", "x", line=41)
-    record.events_of("exception")[0]["frames"][0] |= {"code": code}
+    record.lines("exception")[0]["frames"][0] |= {"code": code}
     rows = shown(record.exit(60, 1), width=width).splitlines()
     at = next(n for n, row in enumerate(rows) if row.startswith("  Line"))
 
@@ -126,7 +126,7 @@ def test_escapes_from_logs_are_neutralised():
     evil = "\x1b]0;owned\x07\x1b[2J\r\b\x9b31m\u202eabc"
     record = exception(ordinary_run(command=("python", f"{evil}.py")), 59, evil, evil)
     record.meta["id"] = f"r-1{evil}"
-    record.events_of("exception")[0]["frames"][0] |= {"file": f"/home/u/{evil}.py", "code": evil}
+    record.lines("exception")[0]["frames"][0] |= {"file": f"/home/u/{evil}.py", "code": evil}
 
     page = shown(record.exit(60, 1))
 

@@ -224,7 +224,7 @@ EVIL = "[bold red]x[/] [@click=app.quit]y[/] \x1b]0;owned\x07\x1b[2J\x9b31m\u202
 def test_a_hostile_name_stays_text(tmp_path, monkeypatch):
     """Markup, links and escape sequences in names, messages and code are shown as they are, or as a blot."""
     record = exception(ordinary_run(command=("python", f"{EVIL}.py")), 59, "ValueError", EVIL)
-    record.events_of("exception")[0]["frames"][0] |= {"file": f"/home/u/{EVIL}.py", "code": EVIL}
+    record.lines("exception")[0]["frames"][0] |= {"file": f"/home/u/{EVIL}.py", "code": EVIL}
     folder = keep(record.exit(60, 1), tmp_path, name=EVIL)
 
     async def test():

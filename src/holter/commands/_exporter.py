@@ -16,6 +16,7 @@ from holter.errors import NotInstalled
 from holter.figures.document import mask
 from holter.figures.gauges import gauges_in, meanings
 from holter.figures.now import alarm_of
+from holter.record.events.timeline import Processes, Sample
 from holter.record.reader import open_record
 from holter.record.recent import recent
 from holter.recorder.platform import here
@@ -89,13 +90,10 @@ class Export:
 def moment_of(table: Examined) -> Moment:
     """The last reading of each curve, with its time, its step and the processes that were there."""
     values = gauges_in(table)
-    samples = table.lines("sample")
-    last = samples[-1] if samples else {}
-    pids = {
-        int(one["pid"]) for line in samples for one in (line.get("processes") or {}).get("list") or () if "pid" in one
-    }
+    last = max((sample.t for sample in table.of(Sample)[-1:]), default=0.0)
+    pids = {row.pid for _, reading in table.readings(Processes) for row in reading.rows if row.pid is not None}
     step = int(values["step"]) if "step" in values else None
-    return Moment(float(last.get("t") or time.time()), step, values, sorted(pids))
+    return Moment(last or time.time(), step, values, sorted(pids))
 
 
 def news_of(folder: Path) -> Iterator[News]:

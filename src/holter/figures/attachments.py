@@ -6,9 +6,11 @@ import re
 from typing import Any
 
 from holter.diagnosis.core.examined import Examined
-from holter.diagnosis.core.fields import moment, number, part, rows, text, whole
 from holter.figures.clock import Clock
 from holter.figures.shape import short
+from holter.record.events.agent import Adapter, AgentHello
+from holter.record.events.recorder import Stacks
+from holter.record.events.timeline import Cgroup, Nvidia
 from holter.units import size
 
 # Why a stack was taken, the most telling reason first.
@@ -22,37 +24,37 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]
 
 def stacks_json(record: Examined, clock: Clock) -> list[dict[str, Any]]:
     """The last stacks of each process, the most telling first."""
-    latest: dict[tuple[int | None, str], dict[str, Any]] = {}
-    for event in record.events_of("stacks"):
-        if rows(event, "threads"):
-            latest[whole(event, "pid"), text(event, "reason")] = event
+    latest: dict[tuple[int | None, str], Stacks] = {}
+    for event in record.of(Stacks):
+        if event.threads:
+            latest[event.pid, event.reason] = event
     order = {reason: n for n, reason in enumerate(_REASONS)}
-    chosen = sorted(latest.values(), key=lambda event: (order.get(text(event, "reason"), 9), -moment(event)))
+    chosen = sorted(latest.values(), key=lambda event: (order.get(event.reason, 9), -event.m))
     return [_stack(event, clock) for event in chosen[:_MOST_STACKS]]
 
 
-def _stack(event: dict[str, Any], clock: Clock) -> dict[str, Any]:
-    time = (number(event, "at") or moment(event)) - clock.start
+def _stack(event: Stacks, clock: Clock) -> dict[str, Any]:
+    time = (event.at or event.m) - clock.start
     return {
-        "pid": whole(event, "pid"),
-        "role": text(event, "role"),
-        "reason": text(event, "reason"),
+        "pid": event.pid,
+        "role": event.role,
+        "reason": event.reason,
         "time": short(time),
         "step": clock.step_at(time),
         "threads": [
             {
-                "name": text(thread, "name"),
+                "name": thread.name,
                 "frames": [
                     {
-                        "file": text(frame, "file"),
-                        "line": whole(frame, "line"),
-                        "function": text(frame, "function"),
-                        "user": frame.get("user") is True,
+                        "file": frame.file,
+                        "line": frame.line,
+                        "function": frame.function,
+                        "user": bool(frame.user),
                     }
-                    for frame in rows(thread, "frames")[:_MOST_FRAMES]
+                    for frame in thread.frames[:_MOST_FRAMES]
                 ],
             }
-            for thread in rows(event, "threads")[:_MOST_THREADS]
+            for thread in event.threads[:_MOST_THREADS]
         ],
     }
 
@@ -68,30 +70,26 @@ def output_lines(output: str, most: int = 400) -> list[str]:
 
 def environment_of(record: Examined) -> list[list[str]]:
     """The facts that a maintainer asks for, as pairs of name and value; what is not known is left out."""
-    meta = record.meta
-    pythons = [text(event, "python") for event in record.events_of("guest") if text(event, "python")]
-    frameworks = {
-        text(event, "framework"): text(event, "version")
-        for event in record.events_of("adapter")
-        if text(event, "state") != "declined"
-    }
+    run = record.facts
+    pythons = [event.python for event in record.of(AgentHello) if event.python]
+    frameworks = {event.framework: event.version for event in record.of(Adapter) if event.state != "declined"}
     devices = {
-        f"{text(row, 'name')} ({size(number(row, 'total') or 0)})": None
-        for _, reading in record.samples("nvidia")[-1:]
-        for row in rows(reading, "list")
+        f"{row.name} ({size(row.total or 0)})": None
+        for _, reading in record.readings(Nvidia)[-1:]
+        for row in reading.rows
     }
-    limits = [number(reading, "limit") for _, reading in record.samples("cgroup")]
-    cpus, memory = whole(meta, "cpus"), number(meta, "memory_total")
+    limits = [reading.limit for _, reading in record.readings(Cgroup)]
+    cpus, memory = run.cpus, run.memory_total
     group = next((limit for limit in reversed(limits) if limit), None)
     facts = [
-        ("Holter", text(meta, "holter")),
+        ("Holter", run.holter),
         ("Python", pythons[-1] if pythons else ""),
         *sorted(frameworks.items()),
-        ("platform", text(meta, "platform")),
+        ("platform", run.platform),
         ("CPUs", str(cpus) if cpus else ""),
         ("memory", size(memory) if memory else ""),
         ("container limit", size(group) if group else ""),
         ("devices", ", ".join(devices)),
-        *((name, value) for name, value in sorted(part(meta, "env").items()) if isinstance(value, str)),
+        *sorted(run.variables.items()),
     ]
     return [[name[:100], value[:300]] for name, value in facts if name and value][:_MOST_FACTS]

@@ -6,10 +6,10 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import Examined
-from holter.diagnosis.core.fields import moment, number, whole
-from holter.diagnosis.core.progress import lasted
+from holter.diagnosis.core.progress import first_line, last_line, lasted
 from holter.figures.shape import short
 from holter.figures.training import windows_of
+from holter.record.events.recorder import Spawned, Started
 
 _MOST = 800
 
@@ -45,16 +45,16 @@ class Clock:
 
 def clock_of(record: Examined) -> Clock:
     """Read the clock off a record; times are told from the moment the command was started."""
-    begun = [moment(event) for kind in ("spawned", "started") for event in record.events_of(kind)]
-    mono = number(record.meta, "mono")
-    start = min(begun) if begun else mono if mono is not None else min(map(moment, record.timeline), default=0.0)
-    wall = (number(record.meta, "started") or 0.0) + (start - mono if mono is not None else 0.0)
+    begun = [event.m for event in (*record.of(Spawned), *record.of(Started))]
+    mono = record.facts.mono
+    start = min(begun) if begun else mono if mono is not None else first_line(record)
+    wall = (record.facts.started or 0.0) + (start - mono if mono is not None else 0.0)
     times: list[float] = []
     steps: list[int] = []
     for line in windows_of(record):
-        last = whole(line, "last")
+        last = line.last
         if last is not None and (not steps or last > steps[-1]):
-            times.append(moment(line) - start)
+            times.append(line.m - start)
             steps.append(last)
-    ends = [moment(line) - start for line in (*record.timeline[-1:], *record.events[-1:])]
-    return Clock(start, wall, max([lasted(record) or 0.0, *ends, 0.0]), tuple(times), tuple(steps))
+    length = max(lasted(record) or 0.0, last_line(record) - start, 0.0)
+    return Clock(start, wall, length, tuple(times), tuple(steps))

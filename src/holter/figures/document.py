@@ -56,7 +56,7 @@ def words_of(record: RecordLike, verdict: Verdict, clock: Clock | None = None) -
     run = verdict.run
     document = {
         "schema": 1,
-        "holter": str(table.meta.get("holter") or ""),
+        "holter": table.facts.holter,
         "run": {**run, "words": shlex.join(run["command"]), "live": bool(record.live)},
         "ending": {key: value for key, value in asdict(verdict.ending).items() if key != "evidence"},
         "evidence": _of_the_ending(verdict),

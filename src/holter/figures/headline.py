@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import Examined
-from holter.diagnosis.core.fields import number, part
 from holter.diagnosis.core.figures import Figures
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.memory.memory import device_curve
@@ -35,11 +34,11 @@ def figures_of(record: Examined, shown: Figures) -> list[Figure]:
     if shown.epochs:
         whole = progress.epochs and progress.epochs >= shown.epochs
         found.append(Figure("epochs", "epochs", count(shown.epochs), count(progress.epochs or 0) if whole else ""))
-    times = sorted((number(line, "sum") or 0.0) / (number(line, "n") or 1.0) for line in windows)
+    times = sorted((line.sum or 0.0) / (line.n or 1.0) for line in windows)
     if times and times[len(times) // 2] > 0:
         usual = times[len(times) // 2]
         found.append(Figure("step", "usual step", duration(usual), f"{rate(1 / usual)} a second"))
-    losses = [loss for line in windows if (loss := number(part(line, "loss"), "last")) is not None]
+    losses = [loss for line in windows if (loss := line.loss.last) is not None]
     if losses:
         found.append(Figure("loss", "last loss", f"{losses[-1]:.4g}"))
     if shown.peak_memory:

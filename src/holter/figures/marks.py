@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from holter.diagnosis.core.examined import Examined
-from holter.diagnosis.core.fields import flag, moment, number, text, whole
 from holter.figures.clock import Clock
 from holter.figures.shape import short
 from holter.finding import Finding, Verdict
+from holter.record.events.agent import EarlyStop, UncaughtException
+from holter.record.events.looks import NonfiniteLook
+from holter.record.events.recorder import ForecastTold, Gap, KernelLine, SignalReceived, Stall, StallOver
+from holter.record.events.schema import Event
 
 # The chart on which a family's findings are seen best comes first.
 _CHARTS = {
@@ -28,14 +32,14 @@ _CHARTS = {
     "device-lost": ("device", "busy"),
 }
 _MOST = 200  # acts that are shown; a record of a day has a dozen
-_EVENTS = ("forecast", "stall", "stall-over", "exception", "kernel", "signal", "gap", "early-stop", "nan")
+_LAST = 40  # events of one kind
 
 
 def span_of(record: Examined, finding: Finding, clock: Clock) -> tuple[float, float]:
     """From when to when the finding's evidence was seen; the whole training where its evidence has no time."""
     whens = [clock.of_wall(one.when) for one in finding.evidence if one.when]
     if finding.family == "hang":
-        since = [number(event, "since") for event in record.events_of("stall")]
+        since = [event.since for event in record.of(Stall)]
         known = [one - clock.start for one in since if one is not None]
         return (known[-1], clock.length) if known else (clock.times[-1] if clock.times else 0.0, clock.length)
     if finding.family in ("leak", "oversize", "fragmentation") and whens:
@@ -87,33 +91,33 @@ def interventions_json(verdict: Verdict, clock: Clock) -> list[dict[str, Any]]:
 def events_json(record: Examined, clock: Clock) -> list[dict[str, Any]]:
     """The events that a reader of the charts wants to see, in order, each in a few words."""
     found = []
-    for kind in _EVENTS:
-        for event in record.events_of(kind)[-40:]:
-            words = _words(kind, event)
-            if words:
-                time = moment(event) - clock.start
-                found.append({"kind": kind, "text": words, "time": short(time), "step": clock.step_at(time)})
+    for event, words in _told(record):
+        if words:
+            time = event.m - clock.start
+            found.append({"kind": event.KIND, "text": words, "time": short(time), "step": clock.step_at(time)})
     return sorted(found, key=lambda one: float(one["time"] or 0.0))
 
 
-def _words(kind: str, event: dict[str, Any]) -> str:
-    if kind == "forecast":
-        return text(event, "text")
-    if kind == "stall":
-        return f"no progress in {text(event, 'phase') or 'an unknown phase'}"
-    if kind == "stall-over":
-        return "progress again"
-    if kind == "exception":
-        return f"{text(event, 'type')}: {text(event, 'message')}"[:300] if flag(event, "main") is not False else ""
-    if kind == "kernel":
-        return text(event, "text")[:300]
-    if kind == "signal":
-        return f"{text(event, 'signal')} was sent to Holter"
-    if kind == "gap":
-        return f"nothing was read for {number(event, 'monotonic') or 0:.0f} s"
-    if kind == "early-stop":
-        return f"stopped on purpose by {text(event, 'by')}"
-    return f"the {text(event, 'what') or 'loss'} is non-finite, at step {whole(event, 'step')}"
+def _told(record: Examined) -> Iterator[tuple[Event, str]]:
+    """The last events of each kind, with their words; nothing for one that is not shown."""
+    for forecast in record.of(ForecastTold)[-_LAST:]:
+        yield forecast, forecast.text
+    for stall in record.of(Stall)[-_LAST:]:
+        yield stall, f"no progress in {stall.phase or 'an unknown phase'}"
+    for over in record.of(StallOver)[-_LAST:]:
+        yield over, "progress again"
+    for raised in record.of(UncaughtException)[-_LAST:]:
+        yield raised, f"{raised.type}: {raised.message}"[:300] if raised.main is not False else ""
+    for line in record.of(KernelLine)[-_LAST:]:
+        yield line, line.text[:300]
+    for sent in record.of(SignalReceived)[-_LAST:]:
+        yield sent, f"{sent.signal} was sent to Holter"
+    for gap in record.of(Gap)[-_LAST:]:
+        yield gap, f"nothing was read for {gap.monotonic or 0:.0f} s"
+    for stop in record.of(EarlyStop)[-_LAST:]:
+        yield stop, f"stopped on purpose by {stop.by}"
+    for look in record.of(NonfiniteLook)[-_LAST:]:
+        yield look, f"the {look.what or 'loss'} is non-finite, at step {look.step}"
 
 
 def _when(when: float | None, clock: Clock) -> dict[str, Any]:

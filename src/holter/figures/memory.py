@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 from holter.diagnosis.core.examined import Examined
-from holter.diagnosis.core.fields import moment, number, rows, text, whole
 from holter.diagnosis.core.figures import shown_memory
 from holter.diagnosis.memory.memory import MemoryCurve, allocated_curve, device_curve
 from holter.figures.shape import Ahead, Chart, Points, chart_of
 from holter.finding import Ending
+from holter.record.events.agent import AgentHello
+from holter.record.events.recorder import ForecastTold
+from holter.record.events.timeline import Processes
 from holter.units import size
 
 _COUNTS = 0.02  # of the largest role: the shell that started it is not worth a line
@@ -54,17 +56,17 @@ def _by_role(record: Examined, curve: MemoryCurve | None) -> dict[str, list[tupl
     Pages that several processes share stand in each one's own count. Where they add up to more than the run holds,
     each role has its share of that.
     """
-    roles = {whole(event, "pid"): text(event, "role") for event in record.events_of("guest")}
+    roles = {event.pid: event.role for event in record.of(AgentHello)}
     held_at = dict(curve.points) if curve is not None else {}
     end = curve.points[-1][0] if curve is not None else float("inf")
     found: dict[str, list[tuple[float, float]]] = {}
-    for m, reading in record.samples("processes"):
+    for m, reading in record.readings(Processes):
         if m > end:
             break
         held: dict[str, float] = defaultdict(float)
-        for row in rows(reading, "list"):
-            role = roles.get(whole(row, "pid"), "")
-            held[role if role in ("trainer", "worker") else "other"] += _resident(row)
+        for row in reading.rows:
+            role = roles.get(row.pid, "")
+            held[role if role in ("trainer", "worker") else "other"] += (row.rss or 0.0) + (row.swap or 0.0)
         factor = min(1.0, held_at.get(m, float("inf")) / (sum(held.values()) or 1.0))
         for role, value in held.items():
             found.setdefault(role, []).append((m, value * factor))
@@ -72,19 +74,13 @@ def _by_role(record: Examined, curve: MemoryCurve | None) -> dict[str, list[tupl
     return {role: points for role, points in found.items() if most[role] > _COUNTS * max(most.values())}
 
 
-def _resident(row: dict[str, object]) -> float:
-    return (number(row, "rss") or 0.0) + (number(row, "swap") or 0.0)
-
-
 def _foretold(record: Examined, what: str, start: float) -> tuple[Ahead, ...]:
     """Every forecast of this kind, as it was told; what was taken back stays: it was on the screen."""
     found = []
-    began = number(record.meta, "started") or 0.0
-    for event in record.events_of("forecast"):
-        used, limit = number(event, "used"), number(event, "limit")
-        times = [number(event, key) for key in ("when", "earliest", "latest")]
-        if text(event, "what") != what or used is None or limit is None or None in times:
+    began = record.facts.started or 0.0
+    for event in record.of(ForecastTold):
+        used, limit, when, early, late = event.used, event.limit, event.when, event.earliest, event.latest
+        if event.what != what or used is None or limit is None or when is None or early is None or late is None:
             continue
-        when, early, late = (time - began for time in times if time is not None)
-        found.append(Ahead(moment(event) - start, used, limit, when, early, late))
+        found.append(Ahead(event.m - start, used, limit, when - began, early - began, late - began))
     return tuple(found)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holter.diagnosis.core.fields import moment, text
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.memory import memory_curve
 from holter.figures.shape import short
+from holter.record.events.recorder import ForecastTold, Stall, StallOver
+from holter.record.events.timeline import Sample
 from holter.units import count, duration, size
 
 _LONG = 2.0  # seconds from which it is worth saying how long a phase has been on
@@ -30,18 +31,14 @@ def now_of(record: RecordLike) -> dict[str, Any]:
 def phase_time(record: RecordLike) -> str:
     """How long the present phase has been on, where that is worth a word."""
     since = progress_of(record).phase_since
-    last = max((moment(line) for line in record.lines("sample")), default=None)
+    last = max((line.m for line in record.of(Sample)), default=None)
     return duration(last - since) if since and last is not None and last - since >= _LONG else ""
 
 
 def alarm_of(record: RecordLike) -> str:
     """What was last said of a run that is on, unless it is over: a hang, or what is to come."""
-    for event in reversed(record.events):
-        kind, state = text(event, "k"), text(event, "state")
-        if kind == "stall":
-            return f"no progress in {text(event, 'phase') or 'an unknown phase'}"
-        if kind == "forecast":
-            return text(event, "text") if state in ("foreseen", "slower") else ""
-        if kind == "stall-over":
-            return ""
-    return ""
+    told: list[Stall | StallOver | ForecastTold] = [*record.of(StallOver), *record.of(ForecastTold), *record.of(Stall)]
+    last = max(told, key=lambda event: event.m, default=None)
+    if isinstance(last, Stall):
+        return f"no progress in {last.phase or 'an unknown phase'}"
+    return last.text if isinstance(last, ForecastTold) and last.state in ("foreseen", "slower") else ""

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from holter.diagnosis.core.examined import examined
-from holter.diagnosis.core.fields import number, text
 from holter.diagnosis.core.progress import lasted
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
@@ -45,17 +44,15 @@ def full_row(folder: Path, record: RecordLike, verdict: Verdict, lasted_words: s
     return {**row, "lasted": lasted_words, **said}
 
 
-def _facts(folder: Path, record: Any) -> dict[str, Any]:
-    command = record.meta.get("command")
-    words = [word for word in command if isinstance(word, str)] if isinstance(command, list) else []
+def _facts(folder: Path, record: RecordLike) -> dict[str, Any]:
     # A path is known by its last part; the run's own page has the whole of it.
-    words = [word.rpartition("/")[2] or word if word.startswith("/") else word for word in words]
+    words = [word.rpartition("/")[2] or word if word.startswith("/") else word for word in record.facts.words]
     took = lasted(record)
     return {
         "id": folder.name,
-        "name": mask(text(record.meta, "name")),
+        "name": mask(record.facts.name),
         "words": mask(shlex.join(words))[:300],
-        "started": number(record.meta, "started"),
+        "started": record.facts.started,
         "lasted": duration(took) if took is not None else "",
         "live": bool(record.live),
         "known": False,

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from holter.diagnosis.core.examined import Examined
-from holter.diagnosis.core.fields import moment, number, part, whole
 from holter.diagnosis.core.figures import pace
 from holter.diagnosis.core.progress import progress_of
 from holter.figures.shape import Chart, chart_of
+from holter.record.events.timeline import Sample, StepWindow
 
 _MOST_SPANS = 1500
-_COMPUTE = ("forward", "backward", "optimizer")
 
 
-def windows_of(record: Examined) -> list[dict[str, Any]]:
+def windows_of(record: Examined) -> list[StepWindow]:
     """The step windows of the process that speaks for the run."""
     pid = progress_of(record).pid
-    return [line for line in record.lines("steps") if whole(line, "pid") == pid and (number(line, "n") or 0) > 0]
+    return [line for line in record.of(StepWindow) if line.pid == pid and (line.n or 0) > 0]
 
 
 def rate_chart(record: Examined, start: float) -> Chart | None:
     """Steps per second, with the silence at the end: a hang is a curve that falls to zero."""
     windows = windows_of(record)
-    done, taken = (sum(number(line, key) or 0.0 for line in windows) for key in ("n", "sum"))
-    last = max((moment(line) for line in record.lines("sample")), default=0.0)
+    done, taken = sum(line.n or 0 for line in windows), sum(line.sum or 0.0 for line in windows)
+    last = max((line.m for line in record.of(Sample)), default=0.0)
     if not windows or not done:
         return None
-    length = max(last, moment(windows[-1])) - moment(windows[0])
+    length = max(last, windows[-1].m) - windows[0].m
     # A span holds three steps or a second: shorter ones would show the grid and not the pace.
     spans = int(min(_MOST_SPANS, length / max(1.0, 3 * taken / done)))
     found = pace(record, progress_of(record).pid, max(8, spans))
@@ -40,16 +37,13 @@ def rate_chart(record: Examined, start: float) -> Chart | None:
 
 def loss_chart(record: Examined, start: float) -> Chart | None:
     """The loss as it was last known in each window, and the lowest and highest of the window."""
-    lines = []
-    for key, label in (("last", "loss"), ("min", "lowest"), ("max", "highest")):
-        known = [
-            (moment(line), value)
-            for line in windows_of(record)
-            if (value := number(part(line, "loss"), key)) is not None
-        ]
-        lines.append((key, label, known))
-    if lines[0][2] == lines[1][2] == lines[2][2]:
-        lines = lines[:1]
+    losses = [(line.m, line.loss) for line in windows_of(record)]
+    last = [(m, loss.last) for m, loss in losses if loss.last is not None]
+    lowest = [(m, loss.min) for m, loss in losses if loss.min is not None]
+    highest = [(m, loss.max) for m, loss in losses if loss.max is not None]
+    lines = [("last", "loss", last)]
+    if not last == lowest == highest:
+        lines += [("min", "lowest", lowest), ("max", "highest", highest)]
     return chart_of("loss", "Loss", "number", start, lines)
 
 
@@ -57,11 +51,11 @@ def step_chart(record: Examined, start: float) -> Chart | None:
     """Seconds per step: waiting for data, computing, and the rest."""
     data, compute, other = [], [], []
     for line in windows_of(record):
-        m, n = moment(line), number(line, "n") or 1.0
-        total, waited = number(line, "sum"), number(line, "data") or 0.0
+        m, n = line.m, line.n or 1.0
+        total, waited = line.sum, line.data or 0.0
         if total is None:
             continue
-        computed = sum(number(line, key) or 0.0 for key in _COMPUTE)
+        computed = (line.forward or 0.0) + (line.backward or 0.0) + (line.optimizer or 0.0)
         data.append((m, waited / n))
         compute.append((m, computed / n))
         other.append((m, max(0.0, total - waited - computed) / n))

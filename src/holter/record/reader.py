@@ -9,13 +9,18 @@ import sys
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holter.errors import DamagedRecord, UnknownRun
 from holter.record import lines, place, ring_format
+from holter.record.events.run import RunFacts
+from holter.record.events.schema import Line, Reading
 from holter.record.ring_reader import NotARing, RingView
 from holter.record.steps import devices, window
 from holter.record.tail import read_tail
+
+L = TypeVar("L", bound=Line)
+P = TypeVar("P", bound=Reading)
 
 _MOST_FACTS = 1 << 20  # bytes of record.json
 _MOST_FILES = 10_000  # segments of a timeline: one for each ten minutes
@@ -35,22 +40,25 @@ class Record:
     damage: list[str] = field(default_factory=list)
     sources: dict[str, list[str]] = field(default_factory=dict)
 
+    @property
+    def facts(self) -> RunFacts:
+        """What is known of the start."""
+        return RunFacts.parse(self.meta)
+
     def source(self, path: str) -> list[str]:
         """The lines of a file of the user's, as it was when the run first named it; none where it was not kept."""
         return self.sources.get(path, [])
 
-    def events_of(self, kind: str) -> list[dict[str, Any]]:
-        return [line for line in self.events if line["k"] == kind]
+    def of(self, kind: type[L]) -> list[L]:
+        """The lines of one kind, of the events or of the timeline, as the schema has them."""
+        return [kind.parse(line) for line in (*self.events, *self.timeline) if line["k"] == kind.KIND]
 
-    def lines(self, kind: str) -> list[dict[str, Any]]:
-        return [line for line in self.timeline if line["k"] == kind]
-
-    def samples(self, key: str) -> list[tuple[float, dict[str, Any]]]:
+    def readings(self, probe: type[P]) -> list[tuple[float, P]]:
         """One probe's readings with their time on the monotonic clock."""
         return [
-            (line["m"], line[key])
+            (line["m"], probe.parse(line[probe.PROBE]))
             for line in self.timeline
-            if line["k"] == "sample" and isinstance(line.get(key), dict)
+            if line["k"] == "sample" and isinstance(line.get(probe.PROBE), dict)
         ]
 
 

@@ -6,9 +6,9 @@ signal. A finding on why says nothing of how a run ended: a leak may be seen in 
 
 from __future__ import annotations
 
-from typing import Any
-
 from holter.finding import Verdict
+from holter.record.events.agent import ExitCalled, UncaughtException
+from holter.record.events.recorder import Ended, Exited, ProcessJoined
 from holter.record.reader import Record
 
 _FOR_MEMORY = ("oversize", "leak", "fragmentation", "resource")  # families of causes
@@ -43,26 +43,16 @@ def ran_out(verdict: Verdict, said_so: bool) -> bool:
 
 def said_in(record: Record) -> bool:
     """Whether the command's own process ended with an uncaught exception that says that memory ran out."""
-    last = [event for event in record.events_of("exception") if event.get("main") is True]
-    command = next(iter(record.events_of("process")), {})
-    if command.get("python"):  # what became of a child is the script's own to judge
-        last = [event for event in last if event.get("pid") == command.get("pid")]
+    last = [event for event in record.of(UncaughtException) if event.main]
+    for command in record.of(ProcessJoined)[:1]:
+        if command.python:  # what became of a child is the script's own to judge
+            last = [event for event in last if event.pid == command.pid]
     if not last:
         return False
-    final = max(last, key=_moment)
-    ends = [_moment(event) for kind in ("exited", "end") for event in record.events_of(kind)]
-    if ends and min(ends) - _moment(final) > _AT_ONCE:
+    final = max(last, key=lambda event: event.m)
+    ends = [event.m for event in (*record.of(Exited), *record.of(Ended))]
+    if ends and min(ends) - final.m > _AT_ONCE:
         return False
-    if any(_moment(event) >= _moment(final) for event in record.events_of("exit-called")):
+    if any(event.m >= final.m for event in record.of(ExitCalled)):
         return False
-    return _is_for_memory(final)
-
-
-def _is_for_memory(event: dict[str, Any]) -> bool:
-    words = str(event.get("message") or "").lower()
-    return event.get("type") in _TYPES or any(known in words for known in _WORDS)
-
-
-def _moment(event: dict[str, Any]) -> float:
-    found = event.get("m")
-    return float(found) if isinstance(found, (int, float)) else 0.0
+    return final.type in _TYPES or any(known in final.message.lower() for known in _WORDS)

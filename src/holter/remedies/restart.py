@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holter.finding import Verdict
+from holter.record.events.agent import Declined, Intervention, Made, Schedule, StateSaved
+from holter.record.events.recorder import SignalReceived
+from holter.record.events.timeline import StepWindow
 from holter.record.reader import Record
 from holter.remedies.ledger import Ledger, Position
 from holter.remedies.memory_ending import said_in
@@ -28,11 +31,11 @@ class Restarts:
 
     def after(self, record: Record, verdict: Verdict) -> Ruling:
         """Enter an attempt in the ledger, and say what follows."""
-        self.states = self.states or bool(record.events_of("state"))
+        self.states = self.states or bool(record.of(StateSaved))
         self.ledger.ended(position_of(record, verdict, self.ledger))
-        if any(event.get("signal") in _WISHES for event in record.events_of("signal")):
+        if any(event.signal in _WISHES for event in record.of(SignalReceived)):
             return Ruling()  # the user or a scheduler wanted the run to end, whatever ended it then
-        if any(event.get("act") == "heal" for event in record.events_of("declined")):
+        if any(event.act == "heal" for event in record.of(Declined)):
             return Ruling()  # one of several ranks: it was said that the run is only watched
         ruling = rule_on(verdict, self.ledger, resumes=self.resumes, said_so=said_in(record), feeds=feeds_of(record))
         if ruling.remedy is not None:
@@ -43,10 +46,10 @@ class Restarts:
 def position_of(record: Record, verdict: Verdict, ledger: Ledger) -> Position:
     """How far an attempt came: its own steps, and those that it says it has passed over."""
     own, epoch = verdict.ending.at_step or 0, verdict.ending.at_epoch or 0
-    resumed = [event for event in record.events_of("intervention") if event.get("act") == "resume"]
+    resumed = [event for event in record.of(Intervention) if event.act == "resume"]
     if resumed:  # by each of its loops or fits
-        return Position(sum(_whole(event.get("passed")) for event in resumed) + own, epoch)
-    if record.meta.get("attempt", 1) == 1:
+        return Position(sum(event.passed or 0 for event in resumed) + own, epoch)
+    if (record.facts.attempt or 1) == 1:
         return Position(own, epoch)
     # The script went on by itself, from where is not known: a checkpoint that it has written since is progress.
     return Position(saved=ledger.furthest.saved + (1 if _wrote_checkpoints(record) else 0))
@@ -55,14 +58,14 @@ def position_of(record: Record, verdict: Verdict, ledger: Ledger) -> Position:
 def feeds_of(record: Record) -> Feeds:
     """What the batches of a run come from."""
     return Feeds(
-        loader=any(event.get("what") == "loader" for event in record.events_of("made")),
-        trainer=any(event.get("source") in ("lightning", "transformers") for event in record.events_of("plan")),
+        loader=any(event.what == "loader" for event in record.of(Made)),
+        trainer=any(event.source in ("lightning", "transformers") for event in record.of(Schedule)),
         saved=_wrote_checkpoints(record),
     )
 
 
 def _wrote_checkpoints(record: Record) -> bool:
-    return any(_number(line.get("checkpoint")) > 0 for line in record.lines("steps"))
+    return any((line.checkpoint or 0.0) > 0 for line in record.of(StepWindow))
 
 
 def told(ruling: Ruling, verdict: Verdict, *, resumes: bool) -> dict[str, Any]:
@@ -80,11 +83,3 @@ def told(ruling: Ruling, verdict: Verdict, *, resumes: bool) -> dict[str, Any]:
         "change": ruling.remedy.name,
         "text": f"{verdict.run.get('id')} {claim}. Started again for {ruling.cause}: {ruling.remedy.text}{begins}",
     }
-
-
-def _whole(value: Any) -> int:
-    return int(_number(value))
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from holter.diagnosis.core.examined import examined
-from holter.diagnosis.core.fields import number, text
 from holter.diagnosis.core.fitting_cures import fitting_cures
 from holter.diagnosis.core.interventions import interventions_of
 from holter.diagnosis.core.order import in_order
@@ -13,6 +12,7 @@ from holter.diagnosis.core.rule import RecordLike, Rule, find_rules
 from holter.diagnosis.ending.ending import ending_of
 from holter.diagnosis.ending.exits import exit_of
 from holter.finding import Ending, Finding, Verdict
+from holter.record.events.agent import Adapter
 
 
 def verdict(record: RecordLike) -> Verdict:
@@ -57,20 +57,16 @@ def diagnose(
 
 def run_of(record: RecordLike) -> dict[str, Any]:
     """Give what the schema says of the run itself."""
-    meta, left = record.meta, exit_of(record)
-    command = meta.get("command")
-    known = [word for word in command if isinstance(word, str)] if isinstance(command, list) else []
+    facts, left = record.facts, exit_of(record)
     frameworks = {
-        text(event, "framework"): text(event, "version")
-        for event in record.events_of("adapter")
-        if text(event, "framework") and text(event, "state") != "declined"
+        event.framework: event.version for event in record.of(Adapter) if event.framework and event.state != "declined"
     }
     return {
-        "id": text(meta, "id"),
-        "name": text(meta, "name"),
-        "command": known or ([command] if isinstance(command, str) else []),
-        "started": number(meta, "started"),
+        "id": facts.id,
+        "name": facts.name,
+        "command": facts.words,
+        "started": facts.started,
         "ended": left.t if left is not None else None,
-        "host": text(meta, "host"),
+        "host": facts.host,
         "frameworks": frameworks,
     }

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.core.trend import Points, evenly
+from holter.record.events.agent import EpochBegins
 
 _PER_SPAN = 12
 
@@ -28,9 +28,7 @@ class EpochBegin:
 def epochs_of(record: RecordLike, pid: int | None) -> tuple[EpochBegin, ...]:
     """Give the beginnings of a process's epochs in order; a second `fit` begins to count anew."""
     found = [
-        EpochBegin(moment(event), whole(event, "epoch") or 0, whole(event, "step") or 0)
-        for event in record.events_of("epoch")
-        if whole(event, "pid") == pid
+        EpochBegin(event.m, event.epoch or 0, event.step or 0) for event in record.of(EpochBegins) if event.pid == pid
     ]
     return tuple(sorted(found, key=lambda begin: begin.m))
 

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from holter.diagnosis.core.fields import moment
 from holter.diagnosis.core.rule import RecordLike
+from holter.record.events.run import RunFacts
+from holter.record.events.schema import Line, Reading, number
 
 P = ParamSpec("P")
 T = TypeVar("T")
+L = TypeVar("L", bound=Line)
+R = TypeVar("R", bound=Reading)
 
 
 class Examined:
@@ -18,6 +21,7 @@ class Examined:
 
     def __init__(self, record: RecordLike) -> None:
         self.meta = record.meta if isinstance(record.meta, dict) else {}
+        self.facts = RunFacts.parse(self.meta)
         self.events = _lines(record.events)
         self.timeline = _lines(record.timeline)
         self.output = record.output if isinstance(record.output, str) else ""
@@ -28,19 +32,19 @@ class Examined:
         self.memo: dict[object, Any] = {}
         self._events = _by_kind(self.events)
         self._lines = _by_kind(self.timeline)
-        self._samples: dict[str, list[tuple[float, dict[str, Any]]]] = {}
+        self._typed: dict[type, list[Any]] = {}
 
-    def events_of(self, kind: str) -> list[dict[str, Any]]:
-        return self._events.get(kind, [])
+    def of(self, kind: type[L]) -> list[L]:
+        if kind not in self._typed:
+            found = (*self._events.get(kind.KIND, ()), *self._lines.get(kind.KIND, ()))
+            self._typed[kind] = [kind.parse(line) for line in found]
+        return self._typed[kind]
 
-    def lines(self, kind: str) -> list[dict[str, Any]]:
-        return self._lines.get(kind, [])
-
-    def samples(self, key: str) -> list[tuple[float, dict[str, Any]]]:
-        if key not in self._samples:
-            found = [line for line in self.lines("sample") if isinstance(line.get(key), dict)]
-            self._samples[key] = [(moment(line), line[key]) for line in found]
-        return self._samples[key]
+    def readings(self, probe: type[R]) -> list[tuple[float, R]]:
+        if probe not in self._typed:
+            found = [line for line in self._lines.get("sample", ()) if isinstance(line.get(probe.PROBE), dict)]
+            self._typed[probe] = [(number(line.get("m")) or 0.0, probe.parse(line[probe.PROBE])) for line in found]
+        return self._typed[probe]
 
 
 def examined(record: RecordLike) -> Examined:

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import examined
-from holter.diagnosis.core.fields import moment, number, part, text, whole
 from holter.diagnosis.core.progress import lasted, progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve
 from holter.finding import Ending, Verdict
+from holter.record.events.agent import Made
+from holter.record.events.recorder import ForecastTold
+from holter.record.events.timeline import Sample, StepWindow
 from holter.units import count, duration, rate, size
 
 _MEMORY_ENDINGS = ("oom-killed", "running")
@@ -92,30 +94,30 @@ def shown_memory(record: RecordLike, ending: Ending) -> MemoryCurve | None:
 
 def _told(record: RecordLike) -> tuple[str, ...]:
     """Give what was foretold while the run was on, and when: the first, and the last ones where they differ."""
-    begin = number(record.meta, "mono")
+    begin = record.facts.mono
     said = [
-        f'{duration(moment(event) - begin)} in: "{text(event, "text")}"'
-        for event in record.events_of("forecast")
-        if begin is not None and moment(event) >= begin and text(event, "text")
+        f'{duration(event.m - begin)} in: "{event.text}"'
+        for event in record.of(ForecastTold)
+        if begin is not None and event.m >= begin and event.text
     ]
     return tuple(said if len(said) <= _MOST_TOLD else [said[0], *said[1 - _MOST_TOLD :]])
 
 
 def _of_the_family(record: RecordLike, family: str, pid: int | None) -> list[Chart]:
     """The curve that a finding of this family is about, where the steps have one."""
-    steps = [line for line in record.lines("steps") if whole(line, "pid") == pid and (number(line, "n") or 0) > 0]
+    steps = [line for line in record.of(StepWindow) if line.pid == pid and (line.n or 0) > 0]
     if family in _ABOUT_PACE:
-        taken = [(moment(line), (number(line, "sum") or 0.0) / (number(line, "n") or 1.0)) for line in steps]
+        taken = [(line.m, (line.sum or 0.0) / (line.n or 1.0)) for line in steps]
         return _chart("seconds per step", taken, lambda value: duration(value))
     if family == "nan":
-        losses = [(moment(line), last) for line in steps if (last := number(part(line, "loss"), "last")) is not None]
+        losses = [(line.m, last) for line in steps if (last := line.loss.last) is not None]
         return _chart("loss", losses, lambda value: f"{value:.3g}")
     if family == "leak":
         alive: dict[str, list[tuple[float, float]]] = {}
-        for event in record.events_of("made"):
-            if text(event, "what") == "model" and (number(event, "alive") or 0) > 0:
-                place = f"{text(event, 'file')}:{whole(event, 'line')}"
-                alive.setdefault(place, []).append((moment(event), number(event, "alive") or 0.0))
+        for event in record.of(Made):
+            if event.what == "model" and (event.alive or 0) > 0:
+                place = f"{event.file}:{event.line}"
+                alive.setdefault(place, []).append((event.m, event.alive or 0.0))
         most = max(alive.values(), key=lambda points: points[-1][1], default=[])
         if most and most[-1][1] >= 4:
             return _chart("live models", most, lambda value: count(round(value)))
@@ -148,22 +150,22 @@ def pace(record: RecordLike, pid: int | None, spans: int) -> tuple[float, float,
 
     Gives when the first span begins, how long each is, and the steps per second in it.
     """
-    windows = [line for line in record.lines("steps") if whole(line, "pid") == pid and number(line, "n")]
-    last = max((moment(line) for line in record.lines("sample")), default=0.0)
+    windows = [line for line in record.of(StepWindow) if line.pid == pid and line.n]
+    last = max((line.m for line in record.of(Sample)), default=0.0)
     if len(windows) < 4:
         return None
-    begin = moment(windows[0])
-    span = (max(last, moment(windows[-1])) - begin) / spans
+    begin = windows[0].m
+    span = (max(last, windows[-1].m) - begin) / spans
     if span <= 0:
         return None
     done = [0.0] * spans
     for line in windows[1:]:
         # A window's steps lie between it and the one before; they are laid evenly over that time.
-        end, took = moment(line), max(number(line, "sum") or 0.0, 1e-6)
+        end, took = line.m, max(line.sum or 0.0, 1e-6)
         first, until = int((max(begin, end - took) - begin) / span), int((end - begin) / span)
         for at in range(max(0, first), min(until, spans - 1) + 1):
             low, high = max(end - took, begin + at * span), min(end, begin + (at + 1) * span)
-            done[at] += (number(line, "n") or 0.0) * max(0.0, high - low) / took
+            done[at] += (line.n or 0.0) * max(0.0, high - low) / took
     return begin, span, tuple(n / span for n in done)
 
 

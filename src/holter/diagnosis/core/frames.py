@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from holter.diagnosis.core.fields import flag, rows, text, whole
 from holter.finding import Culprit
+from holter.record.events.rows import StackFrame
 
 # Files that belong to an installation, whatever machine the record comes from (slashes are made one kind).
 _INSTALLED = re.compile(
@@ -59,18 +58,14 @@ def is_user_file(path: str) -> bool:
     return bool(_SOURCE.search(slashed)) and not _INSTALLED.search(slashed)
 
 
-def frames_of(line: object, key: str = "frames") -> list[Frame]:
+def frames_of(rows: Iterable[StackFrame]) -> list[Frame]:
     """Read the frames of an event or of one of its threads, in the order they were written."""
-    return [frame for row in rows(line, key) if (frame := _frame(row)) is not None]
+    return [_frame(row) for row in rows if row.file or row.function]
 
 
-def _frame(row: dict[str, Any]) -> Frame | None:
-    file = text(row, "file")
-    if not file and not text(row, "function"):
-        return None
-    said = flag(row, "user")
-    user = is_user_file(file) if said is None else said
-    return Frame(file, whole(row, "line") or 0, text(row, "function"), text(row, "code").strip(), user)
+def _frame(row: StackFrame) -> Frame:
+    user = is_user_file(row.file) if row.user is None else row.user
+    return Frame(row.file, row.line or 0, row.function, row.code.strip(), user)
 
 
 def last_user_frame(frames: Iterable[Frame]) -> Frame | None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, number, rows, text, whole
 from holter.diagnosis.core.rule import RecordLike
+from holter.record.events.agent import Adapter, EpochBegins, Schedule
+from holter.record.events.recorder import Ended, Exited, Spawned, Started
+from holter.record.events.schema import number
+from holter.record.events.timeline import AgentState, Sample, StepWindow
 from holter.units import count, duration
 
 
@@ -30,24 +33,25 @@ class Progress:
 def progress_of(record: RecordLike) -> Progress:
     """Read the progress from step windows, the agents' last state, and the plan they announced."""
     steps: dict[int, int] = {}
-    for line in record.lines("steps"):
-        pid, last = whole(line, "pid"), whole(line, "last")
+    for line in record.of(StepWindow):
+        pid, last = line.pid, line.last
         if pid is not None and last is not None:
             steps[pid] = max(steps.get(pid, 0), last)
     states = _last_states(record)
-    for pid, state in states.items():
-        steps[pid] = max(steps.get(pid, 0), whole(state, "step") or 0)
-    planned_by = {pid for event in record.events_of("plan") if (pid := whole(event, "pid")) is not None}
+    for pid, now in states.items():
+        steps[pid] = max(steps.get(pid, 0), now.step or 0)
+    planned_by = {pid for event in record.of(Schedule) if (pid := event.pid) is not None}
     if not steps and not planned_by:
         return Progress()
     # Of several ranks or folds the one furthest on speaks for the run.
     chosen = max(steps or dict.fromkeys(planned_by, 0), key=lambda pid: (steps.get(pid, 0), -pid))
-    mine = [line for line in record.lines("steps") if whole(line, "pid") == chosen]
-    epochs_seen = [whole(line, "epoch") for line in (*mine, states.get(chosen, {}))]
-    epochs_seen += [whole(event, "epoch") for event in record.events_of("epoch") if whole(event, "pid") == chosen]
+    mine = [line for line in record.of(StepWindow) if line.pid == chosen]
+    state = states.get(chosen, AgentState())
+    epochs_seen = [state.epoch, *(line.epoch for line in mine)]
+    epochs_seen += [event.epoch for event in record.of(EpochBegins) if event.pid == chosen]
     reached = max((epoch for epoch in epochs_seen if epoch), default=None)
-    planned, epochs, source = _plan(record, chosen, whole(states.get(chosen, {}), "planned"))
-    first = moment(mine[0]) - (number(mine[0], "sum") or 0.0) if mine else None
+    planned, epochs, source = _plan(record, chosen, state.planned)
+    first = mine[0].m - (mine[0].sum or 0.0) if mine else None
     return Progress(
         pid=chosen,
         step=steps.get(chosen) or None,
@@ -56,47 +60,47 @@ def progress_of(record: RecordLike) -> Progress:
         epochs=epochs,
         source=source,
         first_step_m=first,
-        last_step_m=moment(mine[-1]) if mine else None,
-        phase=text(states.get(chosen, {}), "phase"),
-        phase_since=number(states.get(chosen, {}), "since"),
+        last_step_m=mine[-1].m if mine else None,
+        phase=state.phase,
+        phase_since=state.since,
     )
 
 
-def _last_states(record: RecordLike) -> dict[int, dict[str, object]]:
-    found: dict[int, dict[str, object]] = {}
-    for line in record.timeline:
-        if not isinstance(line, dict):
-            continue
-        for state in rows(line, "guests"):
-            pid = whole(state, "pid")
-            if pid is not None:
-                found[pid] = state
-    return found
+def _last_states(record: RecordLike) -> dict[int, AgentState]:
+    return {state.pid: state for line in record.of(Sample) for state in line.agents if state.pid is not None}
 
 
 def _plan(record: RecordLike, pid: int, said: int | None) -> tuple[int | None, int | None, str]:
     planned, epochs, source = said or None, None, ""
-    for event in record.events_of("plan"):
-        if whole(event, "pid") not in (pid, None):
+    for event in record.of(Schedule):
+        if event.pid not in (pid, None):
             continue
-        epochs = whole(event, "epochs") or epochs
-        source = text(event, "source") or source
+        epochs = event.epochs or epochs
+        source = event.source or source
         if not said:
-            planned = whole(event, "steps") or planned
+            planned = event.steps or planned
     return planned, epochs, source
+
+
+def first_line(record: RecordLike) -> float:
+    """Give the time of the first line of the timeline; 0 where there is none."""
+    return min((number(line.get("m")) or 0.0 for line in record.timeline), default=0.0)
+
+
+@once
+def last_line(record: RecordLike) -> float:
+    """Give the time of the last line that was written; 0 where there is none."""
+    return max((number(line.get("m")) or 0.0 for line in (*record.events, *record.timeline)), default=0.0)
 
 
 @once
 def lasted(record: RecordLike) -> float | None:
     """Say how long the run took, from its start to its end or to the last line that was written."""
-    if number(record.meta, "attached") is not None:
+    if record.facts.attached is not None:
         # The process had been going for long when Holter came to look at it.
         return None
-    start = number(record.meta, "mono")
-    begun = [moment(event) for kind in ("spawned", "started") for event in record.events_of(kind)]
-    start = min(begun, default=start) if begun else start
-    over = [moment(event) for kind in ("exited", "end") for event in record.events_of(kind)]
-    last = min(over) if over else max((moment(x) for x in (*record.events, *record.timeline)), default=0.0)
+    start = min((event.m for event in (*record.of(Spawned), *record.of(Started))), default=record.facts.mono)
+    last = min((event.m for event in (*record.of(Exited), *record.of(Ended))), default=last_line(record))
     return last - start if start is not None and last >= start else None
 
 
@@ -112,6 +116,6 @@ def place(record: RecordLike, *, done: bool = False) -> str:
             of = f" of {count(found.planned)}" if found.planned and found.planned >= found.step else ""
             at.append(f"step {count(found.step)}{of}")
         words += ", at " + ", ".join(at)
-    elif any(text(event, "state") == "on" for event in record.events_of("adapter")):
+    elif any(event.state == "on" for event in record.of(Adapter)):
         words += ", before the first step was done"
     return words

@@ -7,9 +7,14 @@ import pkgutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from holter.finding import Ending, Finding
+from holter.record.events.run import RunFacts
+from holter.record.events.schema import Line, Reading
+
+L = TypeVar("L", bound=Line)
+P = TypeVar("P", bound=Reading)
 
 
 class RecordLike(Protocol):
@@ -17,6 +22,9 @@ class RecordLike(Protocol):
 
     @property
     def meta(self) -> dict[str, Any]: ...
+
+    @property
+    def facts(self) -> RunFacts: ...
 
     @property
     def events(self) -> list[dict[str, Any]]: ...
@@ -38,11 +46,9 @@ class RecordLike(Protocol):
 
     def source(self, path: str) -> list[str]: ...
 
-    def events_of(self, kind: str) -> list[dict[str, Any]]: ...
+    def of(self, kind: type[L]) -> list[L]: ...
 
-    def samples(self, key: str) -> list[tuple[float, dict[str, Any]]]: ...
-
-    def lines(self, kind: str) -> list[dict[str, Any]]: ...
+    def readings(self, probe: type[P]) -> list[tuple[float, P]]: ...
 
 
 Examine = Callable[[RecordLike, Ending], "Finding | Iterable[Finding] | None"]

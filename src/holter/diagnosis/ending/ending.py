@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holter.diagnosis.core.fields import moment, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import CRASHES, Exit, exit_of
 from holter.diagnosis.ending.oom_killer import OomKill, explains, oom_kill_of
@@ -23,6 +22,8 @@ from holter.diagnosis.ending.words import (
 )
 from holter.diagnosis.hang.stalls import open_stall
 from holter.finding import Ending
+from holter.record.events.recorder import Detached
+from holter.record.events.timeline import StepWindow
 
 AT_ONCE = 15.0
 _BY_USER = frozenset({"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL"})
@@ -31,7 +32,7 @@ _BY_USER = frozenset({"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL"})
 def ending_of(record: RecordLike) -> Ending:
     """Say how a run ended, or that it is still on."""
     left, stall = exit_of(record), open_stall(record)
-    if left is None and (record.live or record.events_of("detached")):
+    if left is None and (record.live or record.of(Detached)):
         return hung(record, left) if stall is not None else running(record)
     if left is None:
         return without_exit(record)
@@ -67,7 +68,7 @@ def _ended_by(record: RecordLike, kill: OomKill, left: Exit) -> bool:
     if left.code == 0:
         # The run outlived a helper; it did not outlive its trainer, whatever the script's last command returned,
         # unless another training came after it.
-        after = (line for line in record.lines("steps") if moment(line) > kill.at and whole(line, "pid") != kill.pid)
+        after = (line for line in record.of(StepWindow) if line.m > kill.at and line.pid != kill.pid)
         return kill.role == "trainer" and not any(after)
     if left.code is None:
         return False

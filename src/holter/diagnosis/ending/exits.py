@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, number, part, text, whole
 from holter.diagnosis.core.frames import short_path
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.tracebacks import printed_text
+from holter.record.events.agent import ExitCalled, UncaughtException
+from holter.record.events.recorder import Ended, Exited
 
 _LINUX = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
@@ -53,31 +54,29 @@ class Exit:
     t: float | None = None
 
 
-def signal_name(line: object, key: str, platform: str = "") -> str:
+def signal_name(value: str | int | None, platform: str = "") -> str:
     """Give a signal's name from a name or a number, or the empty text."""
-    said = text(line, key).strip().upper()
+    said = value.strip().upper() if isinstance(value, str) else ""
     if said and not said.isdigit():
         return (said if said.startswith("SIG") else f"SIG{said}")[:20]
-    found = int(said[:4]) if said else whole(line, key)
+    found = int(said[:4]) if said else value
     table = _DARWIN if platform.lower().startswith(("darwin", "macos")) else _LINUX
-    return "" if not found or found < 0 else table.get(found, f"signal {found}")
+    return table.get(found, f"signal {found}") if isinstance(found, int) and found > 0 else ""
 
 
 @once
 def exit_of(record: RecordLike) -> Exit | None:
     """Read the exit from the recorder's `end`, else from the keeper's `exited`."""
     platform = platform_of(record)
-    for kind in ("end", "exited"):
-        for event in reversed(record.events_of(kind)):
-            code = whole(event, "exit_code")
-            name = signal_name(event, "signal", platform)
-            if code is None and not name:
-                continue
-            if code is not None and code < 0 and not name:
-                name, code = signal_name({"signal": -code}, "signal", platform), None
-            # The keeper saw the child end; the recorder may come round to it seconds later.
-            when = min([moment(e) for k in ("exited", "end") for e in record.events_of(k)])
-            return _through_shell(record, Exit(code, name or None, m=when, t=number(event, "t")))
+    told: list[Exited] = [*reversed(record.of(Ended)), *reversed(record.of(Exited))]
+    for event in told:
+        code, name = event.exit_code, signal_name(event.signal, platform)
+        if code is None and not name:
+            continue
+        if code is not None and code < 0 and not name:
+            name, code = signal_name(-code, platform), None
+        # The keeper saw the child end; the recorder may come round to it seconds later.
+        return _through_shell(record, Exit(code, name or None, m=min(one.m for one in told), t=event.t))
     return None
 
 
@@ -90,7 +89,7 @@ def _through_shell(record: RecordLike, found: Exit) -> Exit:
     if death is not None:
         return Exit(found.code, death[0], True, death[1], found.m, found.t)
     # 128+N is a shell's word for a signal, unless the user's own code chose that number.
-    chosen = any(text(event, "status") == str(found.code) for event in record.events_of("exit-called"))
+    chosen = any(event.status == str(found.code) for event in record.of(ExitCalled))
     table = _DARWIN if platform_of(record).lower().startswith(("darwin", "macos")) else _LINUX
     if found.code > 128 and not chosen and found.code - 128 in table:
         return Exit(found.code, table[found.code - 128], True, None, found.m, found.t)
@@ -101,7 +100,7 @@ def _through_shell(record: RecordLike, found: Exit) -> Exit:
 def child_death(record: RecordLike) -> tuple[str, int | None] | None:
     """Find a child that a launcher, a loader or a shell reported as ended by a signal, the first of them."""
     output = _first_failure(printed_text(record))
-    said = "\n".join(_first_failure(text(event, "message")) for event in record.events_of("exception"))
+    said = "\n".join(_first_failure(event.message) for event in record.of(UncaughtException))
     for pattern in _CHILD_DEATHS:
         match = pattern.search(output) or pattern.search(said)
         if match is None:
@@ -125,12 +124,10 @@ def _first_failure(said: str) -> str:
 
 
 def platform_of(record: RecordLike) -> str:
-    """Give the platform's name, whether it was written as a text or as an object."""
-    return text(record.meta, "platform") or text(part(record.meta, "platform"), "system")
+    """Give the platform's name."""
+    return record.facts.platform
 
 
 def under_timeout(record: RecordLike) -> bool:
     """Tell whether the command was started through timeout(1)."""
-    command = record.meta.get("command")
-    first = command[0] if isinstance(command, list) and command else ""
-    return isinstance(first, str) and short_path(first) in ("timeout", "gtimeout")
+    return bool(record.facts.words) and short_path(record.facts.words[0]) in ("timeout", "gtimeout")

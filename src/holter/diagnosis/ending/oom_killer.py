@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from holter.diagnosis.core.evidence import Rise, last_processes, last_rise, roles, tree_pids, wall
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import flag, moment, number, text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import Exit, child_death
 from holter.diagnosis.memory.memory import memory_curve
 from holter.finding import Evidence
+from holter.record.events.recorder import KernelLine, ProcessGone, Spawned
+from holter.record.events.timeline import Cgroup, MachineMemory, Process, VirtualMemory
 from holter.units import share, size
 
 # A launcher or a loader notices its child's death late; within this span the two belong together.
@@ -48,10 +48,10 @@ def oom_kill_of(record: RecordLike, left: Exit | None) -> OomKill | None:
     named = _named_by_kernel(record)
     if named is not None:
         return _told(record, named)
-    rise = last_rise(record, "cgroup", "oom_kill", "path")
+    rise = _kills_in_container(record)
     if rise is not None:
         return _told(record, OomKill("cgroup", rise.until, _victim(record, rise, left), rise=rise))
-    rise = last_rise(record, "vm", "oom_kill")
+    rise = last_rise((m, reading.oom_kill, "") for m, reading in record.readings(VirtualMemory))
     if rise is None or end is None or not rise.since - 2 <= end <= rise.until + TOGETHER:
         return None
     return (
@@ -59,20 +59,24 @@ def oom_kill_of(record: RecordLike, left: Exit | None) -> OomKill | None:
     )
 
 
+def _kills_in_container(record: RecordLike) -> Rise | None:
+    return last_rise((m, reading.oom_kill, reading.path) for m, reading in record.readings(Cgroup))
+
+
 def _named_by_kernel(record: RecordLike) -> OomKill | None:
-    told = [event for event in record.events_of("kernel") if flag(event, "oom")]
+    told = [event for event in record.of(KernelLine) if event.oom]
     tree = tree_pids(record) if told else set()
-    lines = [event for event in told if whole(event, "pid") in tree]
+    lines = [event for event in told if event.pid in tree]
     if not lines:
         return None
     # The kernel writes two lines for one kill: the choice, with its constraint, then the kill, with the memory.
-    pid = whole(lines[-1], "pid")
-    same = [event for event in lines if whole(event, "pid") == pid]
-    rise = last_rise(record, "cgroup", "oom_kill", "path")
-    memcg = rise is not None or any("memcg" in text(event, "constraint").lower() for event in same)
-    held = max((number(event, "anon_rss") or 0.0 for event in same), default=0.0)
-    said = next((text(event, "text") for event in same[::-1] if number(event, "anon_rss")), text(same[-1], "text"))
-    at, scope = moment(same[-1]), "cgroup" if memcg else "machine"
+    pid = lines[-1].pid
+    same = [event for event in lines if event.pid == pid]
+    rise = _kills_in_container(record)
+    memcg = rise is not None or any("memcg" in event.constraint.lower() for event in same)
+    held = max((event.anon_rss or 0.0 for event in same), default=0.0)
+    said = next((event.text for event in same[::-1] if event.anon_rss), same[-1].text)
+    at, scope = same[-1].m, "cgroup" if memcg else "machine"
     return OomKill(scope, at, pid, held=held or None, rise=rise, text=said)
 
 
@@ -88,8 +92,8 @@ def _full(record: RecordLike) -> bool:
     curve = memory_curve(record)
     if curve is not None and curve.kind.startswith("ram") and curve.nearness >= NEAR:
         return True
-    late = record.samples("memory")[-10:]
-    left = [(number(r, "available"), number(r, "total")) for _, r in late]
+    late = record.readings(MachineMemory)[-10:]
+    left = [(r.available, r.total) for _, r in late]
     return any(free is not None and total and free < (1 - NEAR) * total for free, total in left)
 
 
@@ -98,19 +102,16 @@ def _victim(record: RecordLike, rise: Rise, left: Exit | None) -> int | None:
     if death is not None and death[0] == "SIGKILL" and death[1]:
         return death[1]
     if left is not None and left.signal == "SIGKILL" and not left.child:
-        first = next((whole(event, "pid") for k in ("spawned", "started") for event in record.events_of(k)), None)
+        first = next((event.pid for event in record.of(Spawned)), None)
         if first:
             return first
-    gone = [e for e in record.events_of("process-gone") if rise.since - 1 <= moment(e) <= rise.until + 3]
-    largest = max(gone, key=lambda event: number(event, "rss") or 0.0, default=None)
-    return whole(largest, "pid")
+    return next((e.pid for e in record.of(ProcessGone) if rise.since - 1 <= e.m <= rise.until + 3), None)
 
 
 def _told(record: RecordLike, kill: OomKill) -> OomKill:
-    seen = [row for row in last_processes(record, kill.at) if whole(row, "pid") == kill.pid]
-    gone = [event for event in record.events_of("process-gone") if whole(event, "pid") == kill.pid]
-    held = kill.held or next((number(row, "rss") for row in (*seen, *gone) if number(row, "rss")), None)
-    name = next((text(row, "name") for row in seen), "")
+    seen = [row for row in last_processes(record, kill.at) if row.pid == kill.pid]
+    held = kill.held or next((row.rss for row in seen if row.rss), None)
+    name = next((row.name for row in seen), "")
     part = roles(record).get(kill.pid or 0, "")
     return OomKill(kill.scope, kill.at, kill.pid, part, name, held, kill.rise, kill.text)
 
@@ -136,14 +137,14 @@ def oom_evidence(record: RecordLike, kill: OomKill) -> tuple[Evidence, ...]:
 
 def _high_water(record: RecordLike) -> float:
     """The kernel's own highest figure, where it rose in this run: a jump to the limit may lie between two readings."""
-    marks = [number(reading, "peak") for _, reading in record.samples("cgroup")]
+    marks = [reading.peak for _, reading in record.readings(Cgroup)]
     known = [mark for mark in marks if mark is not None]
     return known[-1] if known and known[-1] > known[0] else 0.0
 
 
-def _held(row: dict[str, Any]) -> str:
+def _held(row: Process) -> str:
     # Pages of files and of shared memory are in the resident size of every process that maps them.
-    rss, shared = number(row, "rss") or 0.0, number(row, "shared") or 0.0
+    rss, shared = row.rss or 0.0, row.shared or 0.0
     if not 0 < shared < rss:
         return size(rss)
     return f"{size(rss - shared)}" + (f" and {size(shared)} shared" if shared > 0.05 * rss else "")
@@ -154,12 +155,12 @@ def tree_evidence(record: RecordLike, before: float | None, victim: int | None =
     listed, part = last_processes(record, before), roles(record)
     found = []
     for row in listed[:5]:
-        pid = whole(row, "pid")
-        words = f"pid {pid} {part.get(pid or 0) or text(row, 'name')}".rstrip()
+        pid = row.pid
+        words = f"pid {pid} {part.get(pid or 0) or row.name}".rstrip()
         killed = ", killed" if pid == victim else ""
         found.append(Evidence("process", f"{words}: {_held(row)}{killed}"))
     rest = listed[5:]
     if rest:
-        held = sum(number(row, "rss") or 0 for row in rest)
+        held = sum(row.rss or 0 for row in rest)
         found.append(Evidence("process", f"{len(rest)} others: {size(held)}"))
     return found

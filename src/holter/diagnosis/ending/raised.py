@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from holter.diagnosis.core.evidence import roles
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import flag, moment, number, rows, text, whole
 from holter.diagnosis.core.frames import Frame, frames_of, last_user_frame
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.tracebacks import Raised, as_traceback, parse_tracebacks, printed_tracebacks
+from holter.record.events.agent import StepError, UncaughtException
 
 _WORKER_LOST = re.compile(
     r"DataLoader worker .{0,60}(?:is killed by signal|exited unexpectedly)|BrokenProcessPool|"
@@ -25,12 +24,12 @@ _BEFORE_END = 90.0
 def raised_in(record: RecordLike, end: float | None) -> Raised | None:
     """Give the exception that ended the run, with the chain it came from."""
     # Several processes write their last words at once: the order of the lines is not that of the errors.
-    events = sorted((event for event in record.events_of("exception") if text(event, "type")), key=moment)
-    near = [event for event in events if end is None or moment(event) >= end - _BEFORE_END]
+    events = sorted((event for event in record.of(UncaughtException) if event.type), key=lambda event: event.m)
+    near = [event for event in events if end is None or event.m >= end - _BEFORE_END]
     part = roles(record)
-    trainers = [event for event in near if part.get(whole(event, "pid") or 0) == "trainer"]
+    trainers = [event for event in near if part.get(event.pid or 0) == "trainer"]
     # The first rank that raised is the cause, the others fail for want of it.
-    main = [event for event in trainers or near if flag(event, "main") is not False]
+    main = [event for event in trainers or near if event.main is not False]
     printed = printed_tracebacks(record)
     if not main:
         return printed[-1] if printed else None
@@ -42,24 +41,17 @@ def raised_in(record: RecordLike, end: float | None) -> Raised | None:
     return found
 
 
-def raised_from(event: dict[str, Any]) -> Raised:
+def raised_from(event: UncaughtException | StepError) -> Raised:
     """Read an exception from an event that describes one."""
     cause: Raised | None = None
     # The chain is written nearest cause first, its root last.
-    for link in rows(event, "chain")[::-1]:
-        cause = Raised(text(link, "type"), text(link, "message"), tuple(frames_of(link)), cause)
-    message = text(event, "message")
+    for link in event.chain[::-1] if isinstance(event, UncaughtException) else ():
+        cause = Raised(link.type, link.message, tuple(frames_of(link.frames)), cause)
+    message = event.message
     inner = parse_tracebacks(as_traceback(message) if message.startswith("in user code:") else message)
     if inner and cause is None:
         cause = inner[-1]
-    return Raised(
-        text(event, "type"),
-        message,
-        tuple(frames_of(event)),
-        cause,
-        whole(event, "pid"),
-        number(event, "t"),
-    )
+    return Raised(event.type, message, tuple(frames_of(event.frames)), cause, event.pid, event.t)
 
 
 def culprit_frame(raised: Raised) -> Frame | None:

@@ -5,17 +5,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from holter.diagnosis.core.evidence import roles, user_files
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import flag, moment, number, text, whole
 from holter.diagnosis.core.frames import Frame, is_user_file
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.one_shot import read_once
 from holter.diagnosis.ending.raised import raised_from, raised_in
 from holter.diagnosis.ending.tracebacks import Raised, last_line_with, printed_text, printed_tracebacks
+from holter.record.events.agent import (
+    EarlyStop,
+    EpochBegins,
+    ExitCalled,
+    FitEnd,
+    IdlePasses,
+    StepError,
+    UncaughtException,
+)
+from holter.record.events.timeline import StepWindow
 from holter.units import count
 
 _EXHAUSTED = re.compile(r"[Ii]nput ran out of data|ran out of data; interrupting training")
@@ -53,13 +61,13 @@ class Shortfall:
 
 def missing_steps(record: RecordLike) -> str:
     """Say how much of the plan was not done, or nothing when the plan was kept or is not known."""
-    fits = record.events_of("fit-end")
+    fits = record.of(FitEnd)
     for event in fits:
         missing = _missing_of_fit(event)
         if missing:
             return missing
     found = progress_of(record)
-    if fits and moment(fits[-1]) >= (found.last_step_m or 0.0):
+    if fits and fits[-1].m >= (found.last_step_m or 0.0):
         # The framework itself says that its training returned: there is no plan left to fall short of.
         return ""
     if found.planned and found.step is not None:
@@ -74,11 +82,11 @@ def missing_steps(record: RecordLike) -> str:
     return ""
 
 
-def _missing_of_fit(event: dict[str, Any]) -> str:
-    if flag(event, "stopped"):
+def _missing_of_fit(event: FitEnd) -> str:
+    if event.stopped:
         return ""
-    done, planned = whole(event, "steps"), whole(event, "steps_planned")
-    epochs, wanted = whole(event, "epochs"), whole(event, "epochs_planned")
+    done, planned = event.steps, event.steps_planned
+    epochs, wanted = event.epochs, event.epochs_planned
     if done is not None and planned:
         return f"{count(done)} of {count(planned)} steps" if planned - done > max(1, wanted or 1) else ""
     return f"{count(epochs)} of {count(wanted)} epochs" if epochs is not None and wanted and epochs < wanted else ""
@@ -87,18 +95,15 @@ def _missing_of_fit(event: dict[str, Any]) -> str:
 @once
 def deliberate_stop(record: RecordLike) -> str:
     """Give the words with which a framework or a callback said that it stops on purpose."""
-    for event in record.events_of("early-stop")[-1:]:
-        monitor = text(event, "monitor")
+    for event in record.of(EarlyStop)[-1:]:
+        monitor = event.monitor
         went_by = f", going by {monitor}" if monitor else ""
-        return f"{text(event, 'by') or 'a callback'} ended the training{went_by}"
+        return f"{event.by or 'a callback'} ended the training{went_by}"
     return last_line_with(_DELIBERATE, printed_text(record))
 
 
 def exhausted_warning(record: RecordLike) -> str:
-    """Give the warning that the input ran out, from the warnings or the output."""
-    for event in reversed(record.events_of("warning")):
-        if _EXHAUSTED.search(text(event, "message")):
-            return _sentence(text(event, "message"))
+    """Give the warning that the input ran out, from the output."""
     return _sentence(last_line_with(_EXHAUSTED, printed_text(record)))
 
 
@@ -111,8 +116,8 @@ def _sentence(said: str) -> str:
 def swallowed_error(record: RecordLike) -> Raised | None:
     """Give an error that went by although the command ended with exit code 0."""
     part = roles(record)
-    for event in record.events_of("exception"):
-        if part.get(whole(event, "pid") or 0) == "trainer" and flag(event, "main") is not False:
+    for event in record.of(UncaughtException):
+        if part.get(event.pid or 0) == "trainer" and event.main is not False:
             return raised_in(record, None)
     left = _error_after(record, progress_of(record).step or 0)
     if left is not None:
@@ -121,30 +126,30 @@ def swallowed_error(record: RecordLike) -> Raised | None:
     return printed[-1] if printed else None
 
 
-def _error_after(record: RecordLike, done: int) -> dict[str, Any] | None:
+def _error_after(record: RecordLike, done: int) -> StepError | None:
     """Give an error that left a step and was caught further out, with no step after it."""
-    return next((event for event in record.events_of("step-error")[::-1] if (whole(event, "step") or 0) > done), None)
+    return next((event for event in record.of(StepError)[::-1] if (event.step or 0) > done), None)
 
 
 def exit_line(record: RecordLike) -> Frame | None:
     """Give the user's own line that called for the exit."""
-    for event in reversed(record.events_of("exit-called")):
-        file = text(event, "file")
+    for event in reversed(record.of(ExitCalled)):
+        file = event.file
         if file and is_user_file(file):
-            code = text(event, "code").strip()
-            if _ORDINARY.search(code) or not _amid_steps(record, moment(event)):
+            code = event.code.strip()
+            if _ORDINARY.search(code) or not _amid_steps(record, event.m):
                 return None
-            return Frame(file, whole(event, "line") or 0, text(event, "function"), code, True)
+            return Frame(file, event.line or 0, event.function, code, True)
     return None
 
 
 def _amid_steps(record: RecordLike, m: float) -> bool:
     # An exit at the end of the script comes after the last step by what saving and evaluating take.
-    windows = record.lines("steps")
+    windows = record.of(StepWindow)
     if not windows:
         return True
-    took = [total / n for line in windows if (total := number(line, "sum")) and (n := number(line, "n"))]
-    return m - moment(windows[-1]) <= max(2.0, 3 * median(took or [0.0]))
+    took = [total / n for line in windows if (total := line.sum) and (n := line.n)]
+    return m - windows[-1].m <= max(2.0, 3 * median(took or [0.0]))
 
 
 @once
@@ -154,7 +159,7 @@ def shortfall_of(record: RecordLike) -> Shortfall | None:
     missing = missing_steps(record)
     if died is not None:
         return Shortfall(missing, raised=died)
-    dry = "" if record.events_of("early-stop") else _dry(record)
+    dry = "" if record.of(EarlyStop) else _dry(record)
     if dry:
         return Shortfall(dry, dry=True)
     if not missing or record.recorder_lost:
@@ -175,15 +180,15 @@ def _dry(record: RecordLike) -> str:
     found = progress_of(record)
     if not found.step:
         return ""
-    begun = [(whole(event, "epoch") or 0, whole(event, "step")) for event in record.events_of("epoch")]
+    begun = [(event.epoch or 0, event.step) for event in record.of(EpochBegins)]
     empty = [epoch for epoch, step in begun if step == found.step]
     # The last pass of a run that is over may well have begun; several that began without a step were empty.
     if len(empty) >= 2 and min(empty) > 1:
         return f"{count(found.step)} steps, none of them after epoch {min(empty) - 1} of {max(empty)}"
-    for event in record.events_of("idle-passes"):
-        if whole(event, "step") == found.step:
+    for event in record.of(IdlePasses):
+        if event.step == found.step:
             of = f" of {count(found.epochs)}" if found.epochs else ""
-            return f"{count(found.step)} steps, none of them after epoch {count(whole(event, 'epoch') or 1)}{of}"
+            return f"{count(found.step)} steps, none of them after epoch {count(event.epoch or 1)}{of}"
     if len(begun) > 1 or found.epochs == 1:
         return ""
     if any(read_once(record.source(file)) for file in user_files(record)):
@@ -195,8 +200,8 @@ def _dry(record: RecordLike) -> str:
 def _trainer_died(record: RecordLike) -> Raised | None:
     # `train.py | tee log` ends with tee's exit code: the trainer's own error must not be lost in the pipe.
     part = roles(record)
-    for event in record.events_of("exception"):
-        trainer = part.get(whole(event, "pid") or 0) == "trainer" and flag(event, "main") is True
-        if trainer and text(event, "type") not in ("SystemExit", "KeyboardInterrupt", ""):
+    for event in record.of(UncaughtException):
+        trainer = part.get(event.pid or 0) == "trainer" and event.main is True
+        if trainer and event.type not in ("SystemExit", "KeyboardInterrupt", ""):
             return raised_in(record, None)
     return None

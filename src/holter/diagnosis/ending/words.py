@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holter.diagnosis.core.fields import number, text, whole
 from holter.diagnosis.core.frames import short_path
 from holter.diagnosis.core.progress import place, progress_of
 from holter.diagnosis.core.rule import RecordLike
@@ -17,6 +16,8 @@ from holter.diagnosis.ending.tracebacks import printed_text
 from holter.diagnosis.hang.stalls import open_stall, stacks_of, stalled_for, waits_in
 from holter.diagnosis.memory.memory import memory_curve
 from holter.finding import Ending, EndingKind, Evidence
+from holter.record.events.agent import ExitCalled
+from holter.record.events.recorder import Detached, Ended, Exited, Stall, StartFailed, Stopping
 from holter.units import duration
 
 
@@ -37,14 +38,14 @@ def oom_killed(record: RecordLike, kill: OomKill, left: Exit) -> Ending:
 
 def stopped_by_holter(record: RecordLike) -> bool:
     """Tell whether Holter itself ended the run for a hang."""
-    return any("hang" in text(event, "reason") for event in record.events_of("stopping"))
+    return any("hang" in event.reason for event in record.of(Stopping))
 
 
 def hung(record: RecordLike, left: Exit | None) -> Ending:
     """Tell a hang: for how long, and what it waits in."""
-    stall = open_stall(record) or (record.events_of("stall") or [{}])[-1]
+    stall = open_stall(record) or (record.of(Stall) or [Stall()])[-1]
     took = stalled_for(record, stall, left.m if left else None)
-    if number(record.meta, "attached") is not None:
+    if record.facts.attached is not None:
         watched = (
             f"did not move in the {duration(took)} that Holter watched it" if took is not None else "does not move"
         )
@@ -59,10 +60,10 @@ def hung(record: RecordLike, left: Exit | None) -> Ending:
 
 def running(record: RecordLike) -> Ending:
     """Tell a run that is on; of a process that Holter only looked at, also what it was at."""
-    looks = record.events_of("detached")
-    if number(record.meta, "attached") is None or not looks:
+    looks = record.of(Detached)
+    if record.facts.attached is None or not looks:
         return say(record, "running", "is running", None)
-    cpu = number(looks[-1], "cpu") or 0.0
+    cpu = looks[-1].cpu or 0.0
     busy = f"{cpu:.1f} of a core busy" if cpu < 1 else f"{cpu:.1f} cores busy"
     stack = next((stack for stack in stacks_of(record, ("attach",)) if stack.frames), None)
     at = (stack.user_frames or stack.frames)[0] if stack is not None else None
@@ -73,7 +74,7 @@ def running(record: RecordLike) -> Ending:
 
 def crashed(record: RecordLike, left: Exit) -> Ending:
     """Tell a crash in compiled code."""
-    core = any(event.get("core") is True for kind in ("end", "exited") for event in record.events_of(kind))
+    core = any(event.core for event in (*record.of(Ended), *record.of(Exited)))
     words = f"crashed in compiled code with {left.signal}" + (" (core dumped)" if core else "")
     return say(record, "crashed", words + _through(left), left)
 
@@ -94,9 +95,9 @@ def failed(record: RecordLike, left: Exit) -> Ending:
     raised = raised_in(record, left.m)
     if raised is None:
         words = f"ended with exit code {left.code} and no traceback"
-        for event in record.events_of("exit-called"):
-            if text(event, "file"):
-                at = f"{short_path(text(event, 'file'))}:{whole(event, 'line') or 0}"
+        for event in record.of(ExitCalled):
+            if event.file:
+                at = f"{short_path(event.file)}:{event.line or 0}"
                 words = f"ended with exit code {left.code}, called for at {at}"
         said = last_words(record)
         return say(record, "exception", words, left, [Evidence("last output", said)] if said else ())
@@ -131,11 +132,11 @@ def left_with_zero(record: RecordLike, left: Exit, sent: Sent | None) -> Ending:
 
 def without_exit(record: RecordLike) -> Ending:
     """Tell a run of which no exit was seen."""
-    for event in record.events_of("failed"):
-        error = text(event, "error") or f"errno {whole(event, 'errno')}"
+    for event in record.of(StartFailed):
+        error = event.error or f"errno {event.errno}"
         return say(record, "exception", "could not be started", None, more=error)
-    for event in record.events_of("end"):
-        words = text(event, "because") or "how it ended is not known"
+    for ended in record.of(Ended):
+        words = ended.because or "how it ended is not known"
         return say(record, "killed", "is over", None, more=words)
     curve = memory_curve(record)
     more = f"{curve.against} at the last reading" if curve is not None else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from holter.diagnosis.core.epochs import rises_between
-from holter.diagnosis.core.fields import number, part
 from holter.diagnosis.forecast.extrapolate import USED, Extrapolation, extrapolate, extrapolate_by_epoch
 from holter.diagnosis.forecast.gauges import Gauges
 from holter.diagnosis.forecast.message import ForecastMade, moved_far, out_of_sight, words_of
@@ -18,6 +17,9 @@ from holter.diagnosis.forecast.pace import Pace
 from holter.diagnosis.forecast.series import GaugeSeries
 from holter.diagnosis.forecast.slowing import StepTimes
 from holter.diagnosis.leak.retained_live import Holding, Source
+from holter.record.events.agent import NoSpace
+from holter.record.events.kinds import typed
+from holter.record.events.timeline import Processes, Sample, StepWindow
 from holter.units import count, duration
 
 _EACH = 0.45  # seconds between two looks at the same track, and the part of the run's age
@@ -50,14 +52,15 @@ class ForecastEngine:
     ) -> list[dict[str, Any]]:
         """Take in a sample, the timeline lines and the events that came with it; give what is to be said now."""
         course = self._course
-        course.follow(sample, lines, events)
-        self._holding.follow(events)
-        for line in lines:
-            if line.get("k") == "steps" and line.get("pid") == course.pid:
+        windows, facts = typed(lines), typed(events)
+        course.follow(Sample.parse(sample), windows, facts)
+        self._holding.follow(facts)
+        for line in windows:
+            if isinstance(line, StepWindow) and line.pid == course.pid:
                 self._times.add(line)
-        self._times.spent(course.step, number(part(sample, "processes"), "cpu_s"))
+        self._times.spent(course.step, Processes.of(sample).cpu_s)
         said = []
-        for gauge in self._gauges.read(sample, lines):
+        for gauge in self._gauges.read(sample, windows):
             track = self._tracks.get((gauge.what, gauge.name))
             if track is None or track.limit_moved(gauge.limit):
                 track = self._tracks[gauge.what, gauge.name] = GaugeSeries(gauge)
@@ -68,7 +71,8 @@ class ForecastEngine:
                 if told is not None:
                     said.append(told)
         slower = self._slower()
-        full = [told for event in events if (told := next_checkpoint(event, course)) is not None]
+        saves = [next_checkpoint(fact, course) for fact in facts if isinstance(fact, NoSpace)]
+        full = [told for told in saves if told is not None]
         return [*said, *full, slower] if slower is not None else [*said, *full]
 
     def _look(self, track: GaugeSeries) -> dict[str, Any] | None:

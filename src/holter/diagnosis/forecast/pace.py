@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Sequence
 
-from holter.diagnosis.core.fields import moment, number, rows, text, whole
+from holter.record.events.agent import Adapter, EpochBegins, Schedule
+from holter.record.events.schema import Line
+from holter.record.events.timeline import Sample, StepWindow
 
 _EPOCHS_KEPT = 64
 _RECENT = 20.0  # seconds over which the pace is taken
@@ -29,7 +31,7 @@ class Pace:
         self._planned = 0
         self._plans_done = 0
         self._counts: dict[int, int] = {}
-        self._told: dict[int, list[dict[str, Any]]] = {}
+        self._told: dict[int, list[EpochBegins | Schedule]] = {}
         self._recent: deque[tuple[float, int]] = deque(maxlen=400)
 
     @property
@@ -66,19 +68,18 @@ class Pace:
         (begin, first), (end, last) = self._recent[0], self._recent[-1]
         return (end - begin) / (last - first) if last > first else None
 
-    def follow(self, sample: dict[str, Any], lines: list[dict[str, Any]], events: list[dict[str, Any]]) -> None:
+    def follow(self, sample: Sample, lines: Sequence[Line], events: Sequence[Line]) -> None:
         """Take in one sample and what came with it."""
-        self.now, self.wall = moment(sample), number(sample, "t") or 0.0
+        self.now, self.wall = sample.m, sample.t
         for event in events:
             self._event(event)
-        for line in (*lines, *rows(sample, "guests")):
-            pid = whole(line, "pid")
-            step = whole(line, "last") if "last" in line else whole(line, "step")
+        done = [(line.pid, line.last) for line in lines if isinstance(line, StepWindow)]
+        for pid, step in (*done, *((state.pid, state.step) for state in sample.agents)):
             if pid is not None and step is not None:
                 self._counts[pid] = max(self._counts.get(pid, 0), step)
         if len(self._counts) > 256:
             self._counts = dict(sorted(self._counts.items(), key=lambda one: -one[1])[:64])
-        alive = {pid for state in rows(sample, "guests") if (pid := whole(state, "pid")) is not None}
+        alive = {pid for state in sample.agents if (pid := state.pid) is not None}
         known = [pid for pid in self._counts if pid in alive] or list(self._counts)
         if known:
             self._choose(max(known, key=lambda pid: (self._counts[pid], -pid)), gone=self.pid not in alive)
@@ -101,29 +102,29 @@ class Pace:
         for event in self._told.get(pid, []):
             self._mine(event)
 
-    def _event(self, event: dict[str, Any]) -> None:
-        kind, pid = event.get("k"), whole(event, "pid")
-        if kind == "adapter" and text(event, "state") == "on":
+    def _event(self, event: Line) -> None:
+        if isinstance(event, Adapter) and event.state == "on":
             self.adapters = True
-        if kind not in ("epoch", "plan") or pid is None:
+        if not isinstance(event, (EpochBegins, Schedule)) or event.pid is None:
             return
+        pid = event.pid
         if pid == self.pid:
             self._mine(event)
         elif len(self._told) < 64 or pid in self._told:
             # Whose run it is shows only with the first steps.
             self._told[pid] = [*self._told.get(pid, [])[-_EPOCHS_KEPT:], event]
 
-    def _mine(self, event: dict[str, Any]) -> None:
-        if event.get("k") == "epoch":
+    def _mine(self, event: EpochBegins | Schedule) -> None:
+        if isinstance(event, EpochBegins):
             self.passes += 1
-            self.begins.append((whole(event, "step") or 0, whole(event, "epoch") or self.passes))
+            self.begins.append((event.step or 0, event.epoch or self.passes))
             if len(self.begins) > _EPOCHS_KEPT:
                 del self.begins[2]  # the first epoch's own bounds stay known
             return
-        steps = whole(event, "steps") or 0
+        steps = event.steps or 0
         done = max(self.step, self.begins[-1][0] if self.begins else 0)
         if self._planned and steps > self._planned and done >= self._planned:
             self._plans_done += 1  # one `fit` after another: where that ends, nobody said
         self._planned = steps
-        self.per_epoch = whole(event, "steps_per_epoch") or self.per_epoch
-        self.epochs = whole(event, "epochs") or self.epochs
+        self.per_epoch = event.steps_per_epoch or self.per_epoch
+        self.epochs = event.epochs or self.epochs

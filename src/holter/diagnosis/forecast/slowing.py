@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from holter.diagnosis.core.fields import number, whole
 from holter.diagnosis.core.trend import evenly, keeps_on, largest_fall, slope, trend_of
+from holter.record.events.timeline import StepWindow
 
 _KEPT = 120
 _WINDOWS = 12
@@ -32,9 +31,9 @@ class StepTimes:
         self._cpu: list[tuple[float, float]] = []  # seconds of CPU per step
         self._before: tuple[int, float] | None = None
 
-    def add(self, line: dict[str, Any]) -> None:
+    def add(self, line: StepWindow) -> None:
         """Take in a window of steps."""
-        quickest, last, n = number(line, "min"), whole(line, "last"), whole(line, "n")
+        quickest, last, n = line.min, line.last, line.n
         if quickest and last and n and last > 3:
             self._points.append((float(last), quickest))
             if len(self._points) > _KEPT:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from holter.diagnosis.core.evidence import last_processes
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import flag, moment, number, rows, text, whole
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
@@ -17,6 +15,7 @@ from holter.diagnosis.hang.stalls import Stack, open_stall, stacks_of, stall_lin
 from holter.diagnosis.hang.waits import Wait, in_collective, in_framework, kind_of_wait, target_of
 from holter.diagnosis.memory.paging import paged_during
 from holter.finding import Culprit, Ending, Evidence, Grade
+from holter.record.events.recorder import Stall
 from holter.units import duration
 
 
@@ -53,12 +52,12 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
     """Tell what kind of wait a hung run is in; None when the run did not hang."""
     if ending.kind != "hung":
         return None
-    stall = open_stall(record) or (record.events_of("stall") or [{}])[-1]
-    since = number(stall, "since")
-    if since is not None and paged_during(record, since, moment(stall)):
+    stall = open_stall(record) or (record.of(Stall) or [Stall()])[-1]
+    since = stall.since
+    if since is not None and paged_during(record, since, stall.m):
         return None  # it moves, from page to page: that is `thrash`, not a hang
     stacks = stacks_of(record, ("stall", "attach"))
-    mine = next((stack for stack in stacks if stack.pid == whole(stall, "pid")), None)
+    mine = next((stack for stack in stacks if stack.pid == stall.pid), None)
     line = stall_line(record, stall)
     # The wait is what lies inside the user's own innermost line; what is around it is not the cause.
     inside = mine.inside if mine is not None else ()
@@ -70,7 +69,7 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
         mine, inside, line = waiting, waiting.inside, next(iter(waiting.user_frames), line)
     wait = kind_of_wait(record, stall, inside, line.code if line is not None else "", stacks)
     # Where the kernel has said who waits for whom, no lock is to be looked for.
-    locked = wait.detail == "deadlock" and not rows(stall, "circle")
+    locked = wait.detail == "deadlock" and not stall.circle
     words, others = wait.words, _other_waits(mine) if locked else ()
     if others and wait.grade == "hypothesis" and in_framework(inside):
         # `fit` draws its data in another thread: what stands in the user's generator there is what it waits for.
@@ -83,9 +82,7 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
         words += disagreement(ranks)
     elif holder is not None:
         # Who holds it proves the wait as well as frames do, where the process was seen to stand still.
-        stands = (
-            flag(stall, "same_place") and number(stall, "cpu") is not None and number(record.meta, "attached") is None
-        )
+        stands = stall.same_place and stall.cpu is not None and record.facts.attached is None
         wait = replace(wait, grade="established" if holder.sure and stands else wait.grade, cure=holder.cure)
         words, others = words + holder.words, ()
     elif others:
@@ -105,16 +102,16 @@ def _other_waits(mine: Stack | None) -> tuple[tuple[str, Frame], ...]:
     return mine.others[:3] if mine is not None else ()
 
 
-def _proof(record: RecordLike, stall: dict[str, Any], mine: Stack | None) -> tuple[Evidence, ...]:
+def _proof(record: RecordLike, stall: Stall, mine: Stack | None) -> tuple[Evidence, ...]:
     found, left = [], exit_of(record)
     took = stalled_for(record, stall, left.m if left is not None else None)
     if took is not None:
-        limit = threshold(stall) if number(record.meta, "attached") is None else ""
+        limit = threshold(stall) if record.facts.attached is None else ""
         found.append(Evidence("no progress", f"for {duration(took)}" + (f" ({limit})" if limit else "")))
-    cpu, call = number(stall, "cpu"), text(stall, "syscall") or text(stall, "wchan").partition(".")[0]
+    cpu, call = stall.cpu, stall.syscall or stall.wchan.partition(".")[0]
     if cpu is not None:
         held = f", in the kernel's {call}{target_of(stall)}" if call and call != "0" else ""
-        held += ", the same frames twice" if flag(stall, "same_place") else ""
+        held += ", the same frames twice" if stall.same_place else ""
         busy = f"{cpu:.1f} cores busy" if cpu >= 0.05 else "idle"
         found.append(Evidence("CPU", busy + held))
     for frame in mine.user_frames[1:4] if mine is not None else ():
@@ -122,8 +119,8 @@ def _proof(record: RecordLike, stall: dict[str, Any], mine: Stack | None) -> tup
         found.append(Evidence("called from", f"{frame.short}{code}"))
     for name, frame in mine.others[:3] if mine is not None else ():
         found.append(Evidence("thread", f"{name} at {frame.short}    {frame.code}".strip()))
-    dead = [row for row in last_processes(record) if text(row, "state").startswith(("Z", "D"))]
+    dead = [row for row in last_processes(record) if row.state.startswith(("Z", "D"))]
     for row in dead[:3]:
-        words = "is dead" if text(row, "state").startswith("Z") else "sleeps uninterruptibly"
-        found.append(Evidence("process", f"pid {whole(row, 'pid')} {text(row, 'name')} {words}"))
+        words = "is dead" if row.state.startswith("Z") else "sleeps uninterruptibly"
+        found.append(Evidence("process", f"pid {row.pid} {row.name} {words}"))
     return tuple(found)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holter.diagnosis.core.fields import flag, rows, text, whole
 from holter.diagnosis.core.frames import Frame, frames_of, innermost_first
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.tracebacks import printed_tracebacks
 from holter.diagnosis.hang.locking import Wanted, calls_on, held_since, wanted_on
 from holter.diagnosis.hang.stalls import main_thread
 from holter.finding import Evidence
+from holter.record.events.recorder import Stacks
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,15 @@ def holder_of(record: RecordLike, pid: int | None, line: Frame | None) -> Holder
 
 def threads_of(record: RecordLike, pid: int | None) -> list[Thread]:
     """Give all threads of a process at the last look at them; the main one is marked."""
-    for event in reversed(record.events_of("stacks")):
-        if whole(event, "pid") != pid or text(event, "reason") not in ("stall", "attach") or not rows(event, "threads"):
+    for event in reversed(record.of(Stacks)):
+        if event.pid != pid or event.reason not in ("stall", "attach") or not event.threads:
             continue
         chosen = main_thread(event)
         found = []
-        for thread in rows(event, "threads"):
-            frames = innermost_first(frames_of(thread))
-            main = flag(thread, "main") is True or frames == chosen
-            found.append(Thread(text(thread, "name"), tuple(frames), main))
+        for thread in event.threads:
+            frames = innermost_first(frames_of(thread.frames))
+            main = thread.main is True or frames == chosen
+            found.append(Thread(thread.name, tuple(frames), main))
         return found
     return []
 

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holter.diagnosis.core.evidence import roles
-from holter.diagnosis.core.fields import rows, text, whole
 from holter.diagnosis.core.frames import Frame, frames_of, last_user_frame
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.hang.stalls import Stack
 from holter.diagnosis.hang.waits import collective_name, in_collective
 from holter.finding import Evidence
+from holter.record.events.agent import AgentHello, UncaughtException
+from holter.record.events.recorder import ProcessGone
+from holter.record.events.timeline import Sample, StepWindow
 from holter.source.lines import tree_of
 
 # What gloo, NCCL and their watchdogs say on a rank whose peers did not come, or went away.
@@ -51,18 +53,17 @@ def ranks_of(record: RecordLike, stacks: list[Stack]) -> list[Rank]:
     """Give the trainers that a launcher numbered, or those that were looked at, in the order of their numbers."""
     part = roles(record)
     numbers: dict[int, str] = {}
-    for event in record.events_of("guest"):
-        pid, said = whole(event, "pid"), event.get("rank")
-        if pid is not None and isinstance(said, (int, str)) and not isinstance(said, bool):
-            numbers[pid] = str(said)
+    for event in record.of(AgentHello):
+        if event.pid is not None and event.rank is not None:
+            numbers[event.pid] = str(event.rank)
     steps: dict[int, int] = {}
-    for line in record.lines("sample"):
-        for state in rows(line, "guests"):
-            steps[whole(state, "pid") or 0] = max(steps.get(whole(state, "pid") or 0, 0), whole(state, "step") or 0)
-    for line in record.lines("steps"):
-        steps[whole(line, "pid") or 0] = max(steps.get(whole(line, "pid") or 0, 0), whole(line, "last") or 0)
+    for sample in record.of(Sample):
+        for state in sample.agents:
+            steps[state.pid or 0] = max(steps.get(state.pid or 0, 0), state.step or 0)
+    for line in record.of(StepWindow):
+        steps[line.pid or 0] = max(steps.get(line.pid or 0, 0), line.last or 0)
     seen = {stack.pid: stack for stack in stacks if stack.pid and (stack.role or part.get(stack.pid)) == "trainer"}
-    raised = {whole(event, "pid"): event for event in record.events_of("exception")}
+    raised = {event.pid: event for event in record.of(UncaughtException)}
     found = []
     for pid in sorted({*seen, *(pid for pid in numbers if part.get(pid) == "trainer")} - {None}, key=lambda p: p or 0):
         if pid is None:
@@ -71,9 +72,9 @@ def ranks_of(record: RecordLike, stacks: list[Stack]) -> list[Rank]:
         frame = stack.user_frames[0] if stack is not None and stack.user_frames else None
         inside = stack.inside if stack is not None else ()
         name = collective_name(inside) if in_collective(inside) else ""
-        said = text(failed, "message")
+        said = failed.message if failed is not None else ""
         if failed is not None and PEER_LOST.search(said):
-            frame = last_user_frame(frames_of(failed)) or frame
+            frame = last_user_frame(frames_of(failed.frames)) or frame
         found.append(Rank(pid, numbers.get(pid, ""), steps.get(pid, 0), frame, name, said))
     return sorted(found, key=lambda rank: (rank.number.zfill(6), rank.pid))
 
@@ -127,7 +128,7 @@ def only_for_some(lines: Sequence[str], line: int) -> bool:
 
 def left_early(record: RecordLike, found: list[Rank], raiser: int | None) -> Rank | None:
     """Give the rank that went in order, with no error of its own, when another found its connection closed."""
-    gone = {whole(event, "pid") for event in record.events_of("process-gone")}
+    gone = {event.pid for event in record.of(ProcessGone)}
     mine = next((rank for rank in found if rank.pid == raiser), None)
     for rank in found:
         short = mine is None or 0 < rank.steps <= mine.steps

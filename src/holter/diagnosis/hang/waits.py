@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
 from holter.diagnosis.core.evidence import last_processes, roles
-from holter.diagnosis.core.fields import flag, moment, number, rows, text, whole
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.hang.stalls import Stack
 from holter.finding import Grade
+from holter.record.events.recorder import ProcessGone, Stall, WaitingProcess
+from holter.record.events.timeline import DeviceMemory, Nvidia
 
 _COLLECTIVE = re.compile(
     r"torch/distributed/(?!elastic|launcher|run)|horovod/|mpi4py|deepspeed/comm|gloo|nccl|c10d", re.I
@@ -61,17 +61,15 @@ class Wait:
     worker: Stack | None = None
 
 
-def kind_of_wait(
-    record: RecordLike, stall: dict[str, Any], inside: tuple[Frame, ...], code: str, stacks: list[Stack]
-) -> Wait:
+def kind_of_wait(record: RecordLike, stall: Stall, inside: tuple[Frame, ...], code: str, stacks: list[Stack]) -> Wait:
     """Tell the kind of a wait, how sure it is, its words, and the worker that is to blame, where one is."""
-    cpu, state = number(stall, "cpu"), text(stall, "state")
+    cpu, state = stall.cpu, stall.state
     idle = cpu is not None and cpu < _IDLE
     # Of a process that was only looked at for seconds nobody knows how long its waits are when it is well.
-    watched = number(record.meta, "attached") is None
-    sure: Grade = "established" if idle and watched and flag(stall, "same_place") else "supported"
-    if rows(stall, "circle"):
-        return _circle(record, rows(stall, "circle"))
+    watched = record.facts.attached is None
+    sure: Grade = "established" if idle and watched and stall.same_place else "supported"
+    if stall.circle:
+        return _circle(record, stall.circle)
     if in_collective(inside):
         return Wait("collective", sure, f"waits for the other ranks in {collective_name(inside)}")
     if any(frame.name in _LOADER or "data/dataloader" in _slashed(frame) for frame in inside):
@@ -81,7 +79,7 @@ def kind_of_wait(
     if state.startswith("D"):
         on = target_of(stall)
         return Wait("io", sure, f"sleeps in the kernel without waking (state D{on}), as for a disk or a network mount")
-    if any(_CHILD_FILE.search(_slashed(frame)) for frame in inside) or text(stall, "syscall") in _CHILD_CALLS:
+    if any(_CHILD_FILE.search(_slashed(frame)) for frame in inside) or stall.syscall in _CHILD_CALLS:
         return _child(record, stall, stacks, sure)
     if any(_LOOP_FILE.search(_slashed(frame)) for frame in inside):
         return Wait("deadlock", sure, "waits in its event loop (asyncio), where nothing becomes ready")
@@ -97,12 +95,12 @@ def kind_of_wait(
     return _in_c(record, stall, inside, code, idle)
 
 
-def _circle(record: RecordLike, circle: list[dict[str, Any]]) -> Wait:
+def _circle(record: RecordLike, circle: tuple[WaitingProcess, ...]) -> Wait:
     """Processes of which each waits for the next: the kernel has said for whom."""
-    names = {whole(one, "pid"): text(one, "name") for one in last_processes(record)}
-    own, others = text(circle[0], "syscall"), circle[1:]
-    who = " and ".join(f"process {(pid := whole(one, 'pid'))} ({names.get(pid) or 'unnamed'})" for one in others)
-    theirs = text(others[0], "syscall") if others else ""
+    names = {one.pid: one.name for one in last_processes(record)}
+    own, others = circle[0].syscall, circle[1:]
+    who = " and ".join(f"process {(pid := one.pid)} ({names.get(pid) or 'unnamed'})" for one in others)
+    theirs = others[0].syscall if others else ""
     words = f"waits in {own}() for {who}, which in turn waits in {theirs}() for it: none of them can go on"
     cure = "read what the child writes while it runs (communicate(), or a thread), or send it to a file or to DEVNULL"
     return Wait("deadlock", "established", words, cure)
@@ -118,9 +116,9 @@ def in_collective(inside: tuple[Frame, ...]) -> bool:
     return any(_COLLECTIVE.search(_slashed(frame)) for frame in inside)
 
 
-def _in_c(record: RecordLike, stall: dict[str, Any], inside: tuple[Frame, ...], code: str, idle: bool) -> Wait:
+def _in_c(record: RecordLike, stall: Stall, inside: tuple[Frame, ...], code: str, idle: bool) -> Wait:
     """Tell a wait inside a call that has no Python frame: the kernel and the code on the line must speak."""
-    wchan, call = text(stall, "wchan"), text(stall, "syscall")
+    wchan, call = stall.wchan, stall.syscall
     surer: Grade = "supported" if idle else "hypothesis"
     bare = not any(frame.file.endswith(".py") for frame in inside)
     if bare and _DEVICE_CODE.search(code) and _has_device(record):
@@ -135,7 +133,7 @@ def _in_c(record: RecordLike, stall: dict[str, Any], inside: tuple[Frame, ...], 
     asleep = "sleep(" in code or any("sleep" in frame.function for frame in inside)
     if idle and (call in _SLEEP_CALLS or (not call and asleep)):
         # Of a process that was only looked at, a sleep is how many of them live.
-        watched: Grade = surer if number(record.meta, "attached") is None else "hypothesis"
+        watched: Grade = surer if record.facts.attached is None else "hypothesis"
         return Wait("poll", watched, "sleeps, as in a loop that looks for something that does not come")
     if bare and _IO_CODE.search(code) and not call and (_IO_WAIT.search(wchan) or not wchan):
         on = f" (kernel: {wchan})" if wchan else ""
@@ -143,7 +141,7 @@ def _in_c(record: RecordLike, stall: dict[str, Any], inside: tuple[Frame, ...], 
     held = _LOCK_CODE.search(code) or any(_LOCK_CALL.search(frame.function) for frame in inside)
     if bare and held and idle and call in ("", "futex", "futex_waitv"):
         return Wait("deadlock", "supported", f"waits for {_what_lock(code)}")
-    return Wait("deadlock", "hypothesis", _else(number(stall, "cpu"), call or wchan))
+    return Wait("deadlock", "hypothesis", _else(stall.cpu, call or wchan))
 
 
 def _what_lock(code: str) -> str:
@@ -154,9 +152,9 @@ def _what_lock(code: str) -> str:
     return "a lock that is not released"
 
 
-def _child(record: RecordLike, stall: dict[str, Any], stacks: list[Stack], sure: Grade) -> Wait:
-    pid = whole(stall, "pid")
-    mine = [row for row in last_processes(record) if whole(row, "ppid") == pid]
+def _child(record: RecordLike, stall: Stall, stacks: list[Stack], sure: Grade) -> Wait:
+    pid = stall.pid
+    mine = [row for row in last_processes(record) if row.ppid == pid]
     seen = next((stack for stack in stacks if stack.role == "child" and _at(stack) is not None), None)
     at = _at(seen) if seen is not None else None
     if seen is not None and at is not None:
@@ -167,8 +165,8 @@ def _child(record: RecordLike, stall: dict[str, Any], stacks: list[Stack], sure:
     if len(mine) != 1:
         several = f"one of its {len(mine)} child processes, which does" if mine else "a child process that does"
         return Wait("deadlock", sure, f"waits for {several} not end", "give the wait a timeout")
-    child = whole(mine[0], "pid")
-    name = text(mine[0], "name") or "a child process"
+    child = mine[0].pid
+    name = mine[0].name or "a child process"
     words = f"waits for its child process {name} (pid {child}), which does not end"
     return Wait("deadlock", sure, words, f"see what it does (holter attach {child}); give the wait a timeout")
 
@@ -185,17 +183,13 @@ def _message(stacks: list[Stack], sure: Grade) -> Wait:
     return Wait("deadlock", sure, words, "see that the other side sends, and that it is still there")
 
 
-def _pool(record: RecordLike, stall: dict[str, Any], sure: Grade) -> Wait:
+def _pool(record: RecordLike, stall: Stall, sure: Grade) -> Wait:
     """Tell a wait for a pool of processes; one that died has taken its task with it."""
-    since, m = number(stall, "since") or 0.0, moment(stall)
-    gone = [
-        event
-        for event in record.events_of("process-gone")
-        if since - 5 <= moment(event) <= m and text(event, "role") in ("", "child")
-    ]
+    since, m = stall.since or 0.0, stall.m
+    gone = [event for event in record.of(ProcessGone) if since - 5 <= event.m <= m and event.role in ("", "child")]
     if not gone:
         return Wait("deadlock", sure, "waits for a pool of processes (multiprocessing.Pool), and no result comes")
-    words = f"waits for a pool of processes, of which one died (pid {whole(gone[0], 'pid')}) and took its task with it"
+    words = f"waits for a pool of processes, of which one died (pid {gone[0].pid}) and took its task with it"
     cure = "use concurrent.futures.ProcessPoolExecutor: it raises BrokenProcessPool where Pool waits for ever"
     return Wait("deadlock", sure, words, cure)
 
@@ -220,9 +214,9 @@ def _cure_of_child(at: Frame) -> str:
     return "see why the child does not go on from that line; give the wait a timeout"
 
 
-def target_of(stall: dict[str, Any]) -> str:
+def target_of(stall: Stall) -> str:
     """Say which file or socket a system call waits on."""
-    path = text(stall, "path")
+    path = stall.path
     kind, _, rest = path.partition(":[")
     if rest:
         return "" if kind.startswith("anon") else f" on a {kind}"
@@ -240,23 +234,23 @@ def _else(cpu: float | None, wchan: str) -> str:
     return f"is blocked{f' in {wchan}' if wchan and wchan != '0' else ''}; what it waits for could not be read"
 
 
-def _worker(record: RecordLike, stall: dict[str, Any], stacks: list[Stack], sure: Grade) -> Wait:
-    pid, part = whole(stall, "pid"), roles(record)
+def _worker(record: RecordLike, stall: Stall, stacks: list[Stack], sure: Grade) -> Wait:
+    pid, part = stall.pid, roles(record)
     workers = [stack for stack in stacks if stack.pid != pid and (stack.role or part.get(stack.pid or 0)) == "worker"]
     busy = [own for stack in workers if (own := _own_part(stack)).frames]
     stuck = next((stack for stack in busy if stack.user_frames), next(iter(busy), None))
-    since = number(stall, "since") or 0.0
+    since = stall.since or 0.0
     left = exit_of(record)
     end = left.m if left is not None and left.m is not None else float("inf")
-    gone = [event for event in record.events_of("process-gone")
-            if text(event, "role") == "worker" and since - 30 <= moment(event) < end - 1]  # fmt: skip
+    gone = [event for event in record.of(ProcessGone)
+            if event.role == "worker" and since - 30 <= event.m < end - 1]  # fmt: skip
     if stuck is not None:
         at = (stuck.user_frames or stuck.frames)[0]
         on = f" ({at.code})" if at.code else f" in {at.name}()"
         words = f"waits for its data worker (pid {stuck.pid}), which stands at {at.short}{on}"
         return Wait("worker", sure, words, "", stuck)
     if gone:
-        return Wait("worker", "supported", f"waits for a data worker (pid {whole(gone[-1], 'pid')}) that is gone")
+        return Wait("worker", "supported", f"waits for a data worker (pid {gone[-1].pid}) that is gone")
     if workers:
         return Wait("worker", "hypothesis", "waits for its data loader, while its workers wait for work themselves")
     return Wait("worker", "hypothesis", "waits for its data loader; what the workers do could not be read")
@@ -295,5 +289,5 @@ def _module(frame: Frame) -> str:
 
 
 def _has_device(record: RecordLike) -> bool:
-    held = any((number(row, "tree") or 0) > 0 for _, r in record.samples("nvidia")[-30:] for row in rows(r, "list"))
-    return held or any((number(line, "allocated") or 0) > 0 for line in record.lines("device")[-30:])
+    held = any((row.tree or 0) > 0 for _, r in record.readings(Nvidia)[-30:] for row in r.rows)
+    return held or any((line.allocated or 0) > 0 for line in record.of(DeviceMemory)[-30:])

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import number
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.bounds import cache_like, kept_within_bounds
@@ -22,6 +21,7 @@ from holter.diagnosis.memory.driver_memory import DriverGrowth, driver_growth
 from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.diagnosis.memory.worker_pages import WorkerPages, copied_pages
 from holter.finding import Ending, Evidence, Forecast, Grade
+from holter.record.events.timeline import Processes
 from holter.units import count, share, size
 
 # A holder of this share of the growth is the growth; one of less than the second is named but proves little.
@@ -93,8 +93,8 @@ def _tight(record: RecordLike, leak: Leak) -> bool:
     """Tell whether memory was short at the end: near the limit, or swapped out in part."""
     if leak.curve.nearness >= 0.8:
         return True
-    read = record.samples("processes")
-    swapped = number(read[-1][1], "swap") if read else None
+    read = record.readings(Processes)
+    swapped = read[-1][1].swap if read else None
     return (swapped or 0.0) >= 0.05 * leak.curve.late
 
 

@@ -6,10 +6,10 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.memory import Points
 from holter.finding import Culprit
+from holter.record.events.agent import Made
 
 _KINDS = ("model", "optimizer", "function")
 _FEWEST = 3
@@ -35,17 +35,17 @@ class Births:
 @once
 def births_of(record: RecordLike, pids: tuple[int, ...] = ()) -> tuple[Births, ...]:
     """Give the lines that made at least three of a kind, models first, then by number."""
-    sites: dict[tuple[str, str, str, int], list[dict[str, object]]] = {}
-    for event in record.events_of("made"):
-        what, line = text(event, "what"), whole(event, "line")
-        if what in _KINDS and line and (not pids or whole(event, "pid") in pids):
-            sites.setdefault((what, text(event, "name"), text(event, "file"), line), []).append(event)
+    sites: dict[tuple[str, str, str, int], list[Made]] = {}
+    for event in record.of(Made):
+        what, line = event.what, event.line
+        if what in _KINDS and line and (not pids or event.pid in pids):
+            sites.setdefault((what, event.name, event.file, line), []).append(event)
     found = []
     for (what, name, file, line), events in sites.items():
-        made, alive = whole(events[-1], "made") or 0, whole(events[-1], "alive") or 0
+        made, alive = events[-1].made or 0, events[-1].alive or 0
         if made >= _FEWEST:
-            counts = tuple((moment(e), whole(e, "made") or 0, whole(e, "alive") or 0) for e in events)
-            culprit = Culprit(file, line, text(events[-1], "function"), text(events[-1], "code").strip())
+            counts = tuple((e.m, e.made or 0, e.alive or 0) for e in events)
+            culprit = Culprit(file, line, events[-1].function, events[-1].code.strip())
             found.append(Births(what, name, culprit, made, alive, counts))
     return tuple(sorted(found, key=lambda one: (not one.kept, _KINDS.index(one.what), -one.made)))
 

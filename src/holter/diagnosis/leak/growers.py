@@ -7,9 +7,9 @@ from statistics import median
 
 from holter.diagnosis.core.evidence import roles
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import number, rows, text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.memory import Points
+from holter.record.events.timeline import Processes
 
 _PART = {"trainer": "trainer", "worker": "workers"}
 # A part of the tree that carries this share of the growth is where it happens.
@@ -32,15 +32,15 @@ def private_memory(record: RecordLike, trainer: int | None) -> dict[str, tuple[t
     said = roles(record)
     curves: dict[str, list[tuple[float, float]]] = {}
     members: dict[str, dict[int, None]] = {}
-    for m, reading in record.samples("processes"):
+    for m, reading in record.readings(Processes):
         sums: dict[str, float] = {}
-        for row in rows(reading, "list"):
-            pid, held = whole(row, "pid"), number(row, "rss")
+        for row in reading.rows:
+            pid, held = row.pid, row.rss
             if pid is None or held is None:
                 continue
-            role = text(row, "role") or said.get(pid, "")
+            role = row.role or said.get(pid, "")
             part = "trainer" if pid == trainer else _PART.get(role, "other")
-            private = max(0.0, held - (number(row, "shared") or 0.0)) + (number(row, "swap") or 0.0)
+            private = max(0.0, held - (row.shared or 0.0)) + (row.swap or 0.0)
             sums[part] = sums.get(part, 0.0) + private
             members.setdefault(part, {})[pid] = None
         for part, total in sums.items():

@@ -14,11 +14,11 @@ from statistics import median
 
 from holter.diagnosis.core.epochs import by_span
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, number, rows, whole
 from holter.diagnosis.core.progress import Progress
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.core.trend import evenly, stairs, steepest, trend_of
 from holter.diagnosis.memory.memory import MemoryCurve, Points
+from holter.record.events.timeline import Sample, StepWindow
 
 # A curve that grew by less than this share of its top has not grown.
 _WORTH = 0.2
@@ -42,23 +42,23 @@ class Growth:
 def _steps_at(record: RecordLike, pid: int | None) -> tuple[list[float], list[float]]:
     """Give moments and the step that a process had reached at each of them."""
     known: list[tuple[float, float]] = []
-    for line in record.lines("steps"):
-        first, last = number(line, "first"), number(line, "last")
-        if whole(line, "pid") == pid and last is not None:
-            known.append((moment(line), last))
+    for line in record.of(StepWindow):
+        first, last = line.first, line.last
+        if line.pid == pid and last is not None:
+            known.append((line.m, float(last)))
             if first is not None:
-                known.append((moment(line) - (number(line, "sum") or 0.0), first - 1))
-    for line in record.lines("sample"):
-        for state in rows(line, "guests"):
-            step, since = number(state, "step"), number(state, "since")
-            if whole(state, "pid") == pid and step is not None:
-                known.append((moment(line), step))
-                if since is not None and since < moment(line):
-                    known.append((since, step))  # it has been in this step's phase since then
+                known.append((line.m - (line.sum or 0.0), first - 1))
+    for sample in record.of(Sample):
+        for state in sample.agents:
+            step, since = state.step, state.since
+            if state.pid == pid and step is not None:
+                known.append((sample.m, float(step)))
+                if since is not None and since < sample.m:
+                    known.append((since, float(step)))  # it has been in this step's phase since then
     known.sort()
     reached, steps = 0.0, []
-    for _, step in known:
-        reached = max(reached, step)
+    for _, at in known:
+        reached = max(reached, at)
         steps.append(reached)
     return [m for m, _ in known], steps
 

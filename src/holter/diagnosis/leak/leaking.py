@@ -8,7 +8,6 @@ from statistics import median
 from holter.diagnosis.core.epochs import EpochBegin, by_span, epochs_of, levels, rises_between
 from holter.diagnosis.core.evidence import wall
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, number, whole
 from holter.diagnosis.core.progress import Progress, progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.core.trend import Trend, stairs, trend_of
@@ -19,6 +18,7 @@ from holter.diagnosis.leak.growth import by_step
 from holter.diagnosis.memory.exhaustion import Exhaustion, exhaustion_of
 from holter.diagnosis.memory.memory import MemoryCurve, Points, allocated_curve, memory_curve
 from holter.finding import Ending, Evidence, Forecast, Grade
+from holter.record.events.timeline import StepWindow
 from holter.units import count, share, size
 
 # What grew by less than this is nobody's trouble, whatever its share of a small program.
@@ -224,12 +224,12 @@ def extrapolation_of(record: RecordLike, curve: MemoryCurve, progress: Progress)
 def forecast_of(record: RecordLike, ahead: Extrapolation, curve: MemoryCurve) -> Forecast | None:
     """Turn the step at which a limit is met into a time, by the pace of the last steps."""
     progress = progress_of(record)
-    windows = [line for line in record.lines("steps") if whole(line, "pid") == progress.pid and number(line, "n")]
+    windows = [line for line in record.of(StepWindow) if line.pid == progress.pid and line.n]
     if not windows or not progress.step or progress.last_step_m is None:
         return None
     late = windows[-30:]
-    span = moment(late[-1]) - moment(late[0]) + (number(late[0], "sum") or 0.0)
-    done = sum(number(line, "n") or 0.0 for line in late)
+    span = late[-1].m - late[0].m + (late[0].sum or 0.0)
+    done = sum(line.n or 0.0 for line in late)
     now = wall(record, progress.last_step_m)
     if span <= 0 or done <= 0 or now is None:
         return None

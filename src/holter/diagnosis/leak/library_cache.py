@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from holter.diagnosis.core.epochs import epochs_of
 from holter.diagnosis.core.evidence import user_files
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import text
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.leaking import Leak
 from holter.finding import Culprit
+from holter.record.events.agent import Adapter
 from holter.source.lines import calls_of, culprit_at
 
 _FILLING = re.compile(r"Filling up shuffle buffer \(this may take a while\): (\d+) of (\d+)")
@@ -33,7 +33,7 @@ class LibraryCache:
 @once
 def library_cache(record: RecordLike, leak: Leak) -> LibraryCache | None:
     """Find what a script asks tf.data to keep: `.cache()` without a file, a large `.shuffle()` or `.prefetch()`."""
-    if not any(text(event, "framework") == "tensorflow" for event in record.events_of("adapter")):
+    if not any(event.framework == "tensorflow" for event in record.of(Adapter)):
         return None
     # A cache is full after one pass: growth that goes on through several is something else.
     if len(epochs_of(record, leak.progress.pid)) > 2:

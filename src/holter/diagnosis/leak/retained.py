@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import flag, number, rows, text, whole
 from holter.diagnosis.core.rule import RecordLike
+from holter.record.events.looks import RetainedObject, RetainedObjects
 from holter.units import count, size
 
 # A census may catch a variable between two states: the last two together say what is held.
@@ -100,16 +99,16 @@ class Holder:
 @once
 def holders_of(record: RecordLike, pids: tuple[int, ...] = ()) -> tuple[Holder, ...]:
     """Give the holders of some processes, of all where none are named, those that explain most first."""
-    told: dict[int | None, list[dict[str, Any]]] = {}
-    for event in record.events_of("held"):
-        pid = whole(event, "pid")
+    told: dict[int | None, list[RetainedObjects]] = {}
+    for event in record.of(RetainedObjects):
+        pid = event.pid
         if not pids or pid in pids:
             told.setdefault(pid, []).append(event)
     found: list[Holder] = []
     for events in told.values():
         latest: dict[tuple[str, ...], Holder] = {}
         for event in events[-_LAST:]:
-            for row in rows(event, "list"):
+            for row in event.rows:
                 holder = holder_of(event, row)
                 if holder is not None:
                     latest[(holder.name, holder.scope, holder.owner, holder.file)] = holder
@@ -117,62 +116,56 @@ def holders_of(record: RecordLike, pids: tuple[int, ...] = ()) -> tuple[Holder, 
     return tuple(sorted(found, key=lambda holder: -holder.share))
 
 
-def holder_of(event: dict[str, Any], row: dict[str, Any]) -> Holder | None:
+def holder_of(event: RetainedObjects, row: RetainedObject) -> Holder | None:
     """Read one row of a census; None for one without a name."""
-    held = (number(row, "bytes") or 0.0) + (number(row, "device") or 0.0)
-    before, length = number(row, "bytes_before"), whole(row, "length") or 0
-    on_device = (number(row, "device") or 0.0) > (number(row, "bytes") or 0.0)
+    held = (row.bytes or 0.0) + (row.device or 0.0)
+    before, length = row.bytes_before, row.length or 0
+    on_device = (row.device or 0.0) > (row.bytes or 0.0)
     grew = _grew(event, on_device)
     grown = held - (before or 0.0)
     if before is None and grew > 0 and grown > _MORE_THAN_ALL * grew:
         grown = 0.0  # seen for the first time, and more than all that came since: it was there before
-    shape = row.get("shape")
-    if not text(row, "name"):
+    if not row.name:
         return None
     return Holder(
-        name=text(row, "name"),
-        variable=text(row, "variable"),
-        scope=text(row, "scope"),
-        owner=text(row, "owner"),
-        file=text(row, "file"),
-        line=whole(row, "line") or 0,
-        type=text(row, "type"),
-        kind=text(row, "kind"),
-        element=text(row, "element"),
-        keys=text(row, "keys"),
-        also=_names(row.get("also")),
-        shape=tuple(n for n in shape if isinstance(n, int)) if isinstance(shape, list) else None,
+        name=row.name,
+        variable=row.variable,
+        scope=row.scope,
+        owner=row.owner,
+        file=row.file,
+        line=row.line or 0,
+        type=row.type,
+        kind=row.kind,
+        element=row.element,
+        keys=row.keys,
+        also=row.also,
+        shape=row.shape,
         length=length,
-        length_before=whole(row, "length_before"),
+        length_before=row.length_before,
         held=held,
         grown=grown,
-        nodes=whole(row, "nodes") or 0,
-        nodes_before=whole(row, "nodes_before") or 0,
-        graph=bool(flag(row, "graph")),
-        saved=flag(row, "saved"),
-        bound=whole(row, "bound") or 0,
-        pid=whole(event, "pid"),
-        step=whole(event, "step") or 0,
-        step_before=whole(event, "step_before") or 0,
+        nodes=row.nodes or 0,
+        nodes_before=row.nodes_before or 0,
+        graph=bool(row.graph),
+        saved=row.saved,
+        bound=row.bound or 0,
+        pid=event.pid,
+        step=event.step or 0,
+        step_before=event.step_before or 0,
         share=max(0.0, grown / grew) if grew > 0 else 0.0,
-        when=number(event, "t"),
+        when=event.t,
     )
 
 
-def _grew(event: dict[str, Any], on_device: bool) -> float:
+def _grew(event: RetainedObjects, on_device: bool) -> float:
     if on_device:
-        return _rise(event, "allocated")
+        return _rise(event.allocated_before, event.allocated)
     # What a forked worker copies was in its size from the start: its own pages tell how much it has grown.
-    return max(_rise(event, "rss"), _rise(event, "private"))
+    return max(_rise(event.rss_before, event.rss), _rise(event.private_before, event.private))
 
 
-def _rise(event: dict[str, Any], name: str) -> float:
-    now, then = number(event, name), number(event, f"{name}_before")
-    return now - then if now is not None and then is not None else 0.0
-
-
-def _names(value: object) -> tuple[str, ...]:
-    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
+def _rise(before: float | None, now: float | None) -> float:
+    return now - before if now is not None and before is not None else 0.0
 
 
 def best_of(found: Iterable[Holder]) -> Holder | None:

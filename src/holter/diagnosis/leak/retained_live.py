@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from holter.diagnosis.core.fields import number, rows, text, whole
 from holter.diagnosis.leak.bounds import kept_within_bounds, made_anew
+from holter.record.events.agent import EpochBegins
+from holter.record.events.looks import RetainedObject, RetainedObjects
+from holter.record.events.schema import Line
 
 Source = Callable[[str], Sequence[str]]
 
@@ -39,16 +41,16 @@ class Holding:
         self._epochs: dict[int, int] = {}
         self._first: dict[tuple[int, str], tuple[int, float]] = {}
 
-    def follow(self, events: list[dict[str, Any]]) -> None:
+    def follow(self, events: Sequence[Line]) -> None:
         """Take in what the censuses said."""
         for event in events:
-            pid = whole(event, "pid")
-            if pid is not None and event.get("k") == "epoch":
-                self._epochs[pid] = self._epochs.get(pid, 0) + 1
-            if event.get("k") != "held" or pid is None:
+            if isinstance(event, EpochBegins) and event.pid is not None:
+                self._epochs[event.pid] = self._epochs.get(event.pid, 0) + 1
+            if not isinstance(event, RetainedObjects) or event.pid is None:
                 continue
-            grown = (number(event, "rss") or 0.0) - (number(event, "rss_before") or 0.0)
-            listed = [row for row in rows(event, "list") if number(row, "bytes") and number(row, "length")]
+            pid = event.pid
+            grown = (event.rss or 0.0) - (event.rss_before or 0.0)
+            listed = [row for row in event.rows if row.bytes and row.length]
             top = max(listed, key=_growth, default=None)
             if top is None or grown <= 0:
                 self._held.pop(pid, None)
@@ -57,22 +59,22 @@ class Holding:
                 self._held.pop(next(iter(self._held)))
             tamed, anew = self._by_script(top)
             # What is looked up by a key may be a cache, which is full when each key has come by once.
-            heap = text(top, "scope") in _LASTS and text(top, "type") not in _KEYED and not anew
+            heap = top.scope in _LASTS and top.type not in _KEYED and not anew
             lasting = self._outlived_an_epoch(pid, top) or heap
             share = min(1.0, _growth(top) / grown)
             self._held[pid] = _Held(_growth(top), share, _to_come(top), tamed, lasting)
 
-    def _outlived_an_epoch(self, pid: int, row: dict[str, Any]) -> bool:
+    def _outlived_an_epoch(self, pid: int, row: RetainedObject) -> bool:
         """Tell whether a variable held more in a later epoch than all that it had in an earlier one."""
-        key, epoch, length = (pid, text(row, "name")), self._epochs.get(pid, 0), number(row, "length") or 0.0
+        key, epoch, length = (pid, row.name), self._epochs.get(pid, 0), row.length or 0.0
         if len(self._first) < _REMEMBERED:
             self._first.setdefault(key, (epoch, length))
         first = self._first.get(key)
         return first is not None and epoch > first[0] and length > 1.15 * first[1]
 
-    def _by_script(self, row: dict[str, Any]) -> tuple[bool, bool]:
+    def _by_script(self, row: RetainedObject) -> tuple[bool, bool]:
         """Tell whether the script takes things out of it again, and whether it makes it anew; its text is read once."""
-        key = text(row, "file"), text(row, "variable")
+        key = row.file, row.variable
         if key not in self._script:
             lines = list(self._source(key[0])) if self._source is not None and key[0] else []
             # The same look as at a record: all it asks for is the text and the name.
@@ -107,12 +109,12 @@ class Holding:
         return any(held.to_come is None and not held.tamed and held.lasting for held in self._speaking())
 
 
-def _growth(row: dict[str, Any]) -> float:
-    return (number(row, "bytes") or 0.0) - (number(row, "bytes_before") or 0.0)
+def _growth(row: RetainedObject) -> float:
+    return (row.bytes or 0.0) - (row.bytes_before or 0.0)
 
 
-def _to_come(row: dict[str, Any]) -> float | None:
-    bound, length, held = number(row, "bound"), number(row, "length"), number(row, "bytes")
+def _to_come(row: RetainedObject) -> float | None:
+    bound, length, held = row.bound, row.length, row.bytes
     if not bound or not length or held is None:
         return None
     return max(0.0, bound - length) * held / length

@@ -6,10 +6,10 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, number, rows, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.core.trend import trend_of
 from holter.diagnosis.memory.memory import Points
+from holter.record.events.timeline import DeviceMemory, Nvidia
 from holter.units import share, size
 
 
@@ -40,21 +40,19 @@ class DriverGrowth:
 @once
 def driver_growth(record: RecordLike) -> DriverGrowth | None:
     """Give the growth between driver and framework where the framework itself stood still; None where it did not."""
-    lines = [line for line in record.lines("device") if number(line, "allocated") is not None]
-    metal = [
-        (moment(line), number(line, "allocated") or 0.0, driver) for line in lines if (driver := number(line, "driver"))
-    ]
+    lines = [line for line in record.of(DeviceMemory) if line.allocated is not None]
+    metal = [(line.m, line.allocated or 0.0, driver) for line in lines if (driver := line.driver)]
     if metal:
         return _between("metal", metal, None)
-    held = [(moment(line), number(line, "reserved") or 0.0) for line in lines if number(line, "reserved")]
+    held = [(line.m, line.reserved or 0.0) for line in lines if line.reserved]
     times = [m for m, _ in held]
     found, total = [], None
-    for m, reading in record.samples("nvidia"):
-        for row in rows(reading, "list"):
-            tree, at = number(row, "tree"), bisect_right(times, m)
-            if tree and at and not whole(row, "index"):
+    for m, reading in record.readings(Nvidia):
+        for row in reading.rows:
+            tree, at = row.tree, bisect_right(times, m)
+            if tree and at and not row.index:
                 found.append((m, held[at - 1][1], tree))
-                total = number(row, "total") or total
+                total = row.total or total
     return _between("cuda", found, total)
 
 

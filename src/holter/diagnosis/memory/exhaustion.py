@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from holter.diagnosis.core.epochs import epochs_of
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import number, text, whole
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.progress import Progress, progress_of
 from holter.diagnosis.core.rule import RecordLike
@@ -19,6 +18,7 @@ from holter.diagnosis.leak.growth import Growth, by_step, growth_by_epoch, growt
 from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, process_curve
 from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, memory_looks
 from holter.finding import Ending, Evidence, Grade
+from holter.record.events.agent import Adapter, Batch, Made
 from holter.units import count, share, size
 
 _ON_DEVICE = re.compile(
@@ -140,7 +140,7 @@ def shape_of(
     want = f"one allocation asked for {size(asked)}; " if asked else ""
     in_step = progress.phase in ("forward", "backward", "optimizer") or where in ("step", "update")
     # A model that was called with a batch, and then no update: it was in the loss, or in what else the loop does.
-    in_step = in_step or (steps == 0 and where == "" and bool(record.events_of("batch")))
+    in_step = in_step or (steps == 0 and where == "" and bool(record.of(Batch)))
     if steps == 0 and not in_step:
         return _before_the_first_step(record, curve, want, asked, on_device, where)
     if steps == 0 and where == "update":
@@ -188,13 +188,13 @@ def _before_the_first_step(
     record: RecordLike, curve: MemoryCurve | None, want: str, asked: float | None, on_device: bool, where: str
 ) -> tuple[str, bool, str]:
     # Without an adapter there may well be steps that nobody saw.
-    seen = any(event.get("state") == "on" for event in record.events_of("adapter"))
+    seen = any(event.state == "on" for event in record.of(Adapter))
     steady = steady_rise(curve) if curve is not None and not seen else None
     if steady is not None:
         return "leak", False, f"memory grew steadily by {size(steady)} over the run, until {_reached(curve)}"
     looks = memory_looks(record)
     known = where or looks
-    model = where == "model" if known else any(event.get("what") == "model" for event in record.events_of("made"))
+    model = where == "model" if known else any(event.what == "model" for event in record.of(Made))
     larger = bool(asked and curve and curve.limit and asked > curve.limit)
     # Looks all along a climb that began low: what filled it is seen, not guessed.
     climbed = len(looks) >= 3 and looks[0].used < 0.7 * looks[-1].used
@@ -222,9 +222,9 @@ def _part_of(frames: tuple[Frame, ...]) -> str:
 def state_of_training(record: RecordLike) -> float:
     """Give what weights, gradients and the optimizer's own state take in all, where the optimizers' makers told it."""
     total = 0.0
-    for event in record.events_of("made"):
-        if text(event, "what") == "optimizer" and whole(event, "made") == 1:
-            total += (number(event, "weights") or 0.0) * (2 + _STATES.get(text(event, "name"), 0))
+    for event in record.of(Made):
+        if event.what == "optimizer" and event.made == 1:
+            total += (event.weights or 0.0) * (2 + _STATES.get(event.name, 0))
     return total
 
 

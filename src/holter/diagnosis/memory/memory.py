@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from holter.diagnosis.core.evidence import latest
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, number, rows, text, whole
-from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.core.rule import P, RecordLike
 from holter.diagnosis.memory.memory_looks import memory_looks
+from holter.record.events.timeline import (
+    Apple,
+    Cgroup,
+    DeviceMemory,
+    MachineMemory,
+    Nvidia,
+    Processes,
+    Proportional,
+    ResourceLimits,
+    SharedMemory,
+)
 from holter.units import share, size
 
 Points = tuple[tuple[float, float], ...]
@@ -78,14 +90,14 @@ class MemoryCurve:
 def memory_curve(record: RecordLike) -> MemoryCurve | None:
     """Give the run's memory against the nearest of the limits: cgroup, rlimit, RAM."""
     limits = []
-    group = _last(record, "cgroup", "limit")
+    group = _last(record, Cgroup, lambda reading: reading.limit)
     if group:
         limits.append((group, "cgroup"))
-    ram = _last(record, "memory", "total") or number(record.meta, "memory_total")
+    ram = _last(record, MachineMemory, lambda reading: reading.total) or record.facts.memory_total
     if ram:
         limits.append((ram, "ram"))
-    for field in ("as", "data"):
-        soft = _last(record, "rlimits", field)
+    space = _last(record, ResourceLimits, lambda reading: reading.address_space)
+    for soft in (space, _last(record, ResourceLimits, lambda reading: reading.data)):
         if soft:
             limits.append((soft, "rlimit"))
     limit, kind = min(limits, default=(None, ""))
@@ -106,17 +118,17 @@ def device_curve(record: RecordLike) -> MemoryCurve | None:
     """Give the fullest GPU's memory against its size, by the driver, else by the framework's figures."""
     used: dict[int, list[tuple[float, float]]] = {}
     totals: dict[int, float] = {}
-    for m, reading in record.samples("nvidia"):
-        for row in rows(reading, "list"):
-            index, bytes_used, total = whole(row, "index") or 0, number(row, "used"), number(row, "total")
-            if bytes_used is not None and total and (number(row, "tree") or 0) > 0:
+    for m, reading in record.readings(Nvidia):
+        for row in reading.rows:
+            index, bytes_used, total = row.index or 0, row.used, row.total
+            if bytes_used is not None and total and (row.tree or 0) > 0:
                 used.setdefault(index, []).append((m, bytes_used))
                 totals[index] = total
     if not used:
-        for line in record.lines("device"):
-            held = number(line, "driver") or number(line, "reserved") or number(line, "allocated")
+        for line in record.of(DeviceMemory):
+            held = line.driver or line.reserved or line.allocated
             if held is not None:
-                used.setdefault(0, []).append((moment(line), held))
+                used.setdefault(0, []).append((line.m, held))
     if not used:
         return None
     fullest = max(used, key=lambda index: used[index][-1][1])
@@ -127,18 +139,18 @@ def device_curve(record: RecordLike) -> MemoryCurve | None:
 def allocated_curve(record: RecordLike) -> MemoryCurve | None:
     """Give what the framework itself holds on the fullest device: what it reserves for reuse is no growth."""
     held: dict[int, list[tuple[float, float]]] = {}
-    for line in record.lines("device"):
-        allocated = number(line, "allocated")
+    for line in record.of(DeviceMemory):
+        allocated = line.allocated
         if allocated is not None:
-            held.setdefault(whole(line, "device") or 0, []).append((moment(line), allocated))
+            held.setdefault(line.device or 0, []).append((line.m, allocated))
     if not held:
         return None
     fullest = max(held, key=lambda index: held[index][-1][1])
     totals = [
         total
-        for _, reading in record.samples("nvidia")[-1:]
-        for row in rows(reading, "list")
-        if (whole(row, "index") or 0) == fullest and (total := number(row, "total"))
+        for _, reading in record.readings(Nvidia)[-1:]
+        for row in reading.rows
+        if (row.index or 0) == fullest and (total := row.total)
     ]
     return MemoryCurve(tuple(sorted(held[fullest])), totals[0] if totals else None, "device")
 
@@ -146,10 +158,10 @@ def allocated_curve(record: RecordLike) -> MemoryCurve | None:
 def process_curve(record: RecordLike, pid: int | None, whole_run: MemoryCurve | None) -> MemoryCurve | None:
     """Give one process's resident memory, against the limit that the whole run stands under."""
     points = tuple(
-        (m, held + (number(row, "swap") or 0.0))
-        for m, reading in record.samples("processes")
-        for row in rows(reading, "list")
-        if whole(row, "pid") == pid and (held := number(row, "rss"))
+        (m, held + (row.swap or 0.0))
+        for m, reading in record.readings(Processes)
+        for row in reading.rows
+        if row.pid == pid and (held := row.rss)
     )
     limit, kind = (whole_run.limit, whole_run.kind) if whole_run is not None else (None, "")
     return MemoryCurve(points, limit, kind) if points else None
@@ -161,22 +173,18 @@ def _with_looks(record: RecordLike, points: Points, limit: float | None) -> Poin
     return tuple(sorted((*points, *looks))) if points and looks else points
 
 
-def _last(record: RecordLike, probe: str, field: str) -> float | None:
-    for _, reading in reversed(record.samples(probe)):
-        found = number(reading, field)
-        if found is not None and found > 0:
-            return found
-    return None
+def _last(record: RecordLike, probe: type[P], figure: Callable[[P], float | None]) -> float | None:
+    return figure(latest(record, probe, lambda reading: (figure(reading) or 0.0) > 0))
 
 
 def _swap_behind(record: RecordLike, kind: str) -> float:
     """Give the swap that the run can go on into once its limit is reached."""
-    machine = _last(record, "memory", "swap_total") or 0.0
+    machine = _last(record, MachineMemory, lambda reading: reading.swap_total) or 0.0
     if kind == "ram":
         return machine
     if kind != "cgroup" or not machine:
         return 0.0
-    known = [number(reading, "swap_limit") for _, reading in record.samples("cgroup")[-3:]]
+    known = [reading.swap_limit for _, reading in record.readings(Cgroup)[-3:]]
     allowed = [value for value in known if value is not None]
     return min(machine, allowed[-1]) if allowed else machine
 
@@ -184,38 +192,37 @@ def _swap_behind(record: RecordLike, kind: str) -> float:
 def _group_points(record: RecordLike) -> Points:
     # The page cache is given back on demand; only what lies in shared memory and in files kept in memory is not.
     held_by_shm = {
-        m: max(0.0, (number(reading, "total") or 0) - (number(reading, "free") or 0))
-        for m, reading in record.samples("shm")
+        m: max(0.0, (reading.total or 0) - (reading.free or 0)) for m, reading in record.readings(SharedMemory)
     }
     found, path, shm = [], None, 0.0
-    for m, reading in record.samples("cgroup"):
-        usage, shm = number(reading, "usage"), held_by_shm.get(m, shm)
+    for m, reading in record.readings(Cgroup):
+        usage, shm = reading.usage, held_by_shm.get(m, shm)
         if usage is None:
             continue
-        if path is not None and text(reading, "path") != path:
+        if path is not None and reading.path != path:
             found.clear()
-        path = text(reading, "path")
-        cached, swapped = number(reading, "file") or 0.0, number(reading, "swap_usage") or 0.0
-        kept = number(reading, "shmem")
+        path = reading.path
+        cached, swapped = reading.file or 0.0, reading.swap_usage or 0.0
+        kept = reading.shmem
         found.append((m, max(0.0, usage - cached + min(cached, shm if kept is None else kept)) + swapped))
     return tuple(found)
 
 
 def _tree_points(record: RecordLike) -> Points:
     # Resident sizes count shared pages once per process; the rare proportional reading says by how much.
-    proportional = [(m, number(reading, "pss")) for m, reading in record.samples("proportional")]
+    proportional = [(m, reading.pss) for m, reading in record.readings(Proportional)]
     found, factor, at = [], 1.0, 0
-    for m, reading in record.samples("processes"):
-        rss = number(reading, "rss")
+    for m, reading in record.readings(Processes):
+        rss = reading.rss
         if rss is None or rss <= 0:
             continue
         while at < len(proportional) and proportional[at][0] <= m:
             pss = proportional[at][1]
             factor = min(1.0, pss / rss) if pss else factor
             at += 1
-        found.append((m, rss * factor + (number(reading, "swap") or 0.0)))
+        found.append((m, rss * factor + (reading.swap or 0.0)))
     return tuple(found)
 
 
 def _footprint_points(record: RecordLike) -> Points:
-    return tuple((m, held) for m, reading in record.samples("apple") if (held := number(reading, "footprint")))
+    return tuple((m, held) for m, reading in record.readings(Apple) if (held := reading.footprint))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, number, text, whole
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.hang.stalls import main_thread
+from holter.record.events.recorder import Stacks
 from holter.source.lines import culprit_at, grown_in, loop_around
 
 # Of one climb: looks further apart than this belong to different ones.
@@ -30,12 +30,12 @@ class MemoryLook:
 def memory_looks(record: RecordLike) -> tuple[MemoryLook, ...]:
     """Give the looks in the order they were taken."""
     found = []
-    for event in record.events_of("stacks"):
-        used, limit = number(event, "used"), number(event, "limit")
-        if text(event, "reason") == "memory" and used and limit:
+    for event in record.of(Stacks):
+        used, limit = event.used, event.limit
+        if event.reason == "memory" and used and limit:
             # It was written a moment after it was taken.
-            m = number(event, "at") or moment(event)
-            found.append(MemoryLook(m, used, limit, whole(event, "pid"), tuple(main_thread(event))))
+            m = event.at or event.m
+            found.append(MemoryLook(m, used, limit, event.pid, tuple(main_thread(event))))
     return tuple(sorted(found, key=lambda look: look.m))
 
 

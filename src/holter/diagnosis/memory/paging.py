@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
+from holter.diagnosis.core.evidence import series
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, number, part, whole
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of, platform_of
+from holter.record.events.agent import Adapter
+from holter.record.events.timeline import Apple, Cgroup, Pressure, Processes, StepWindow, VirtualMemory
 
 SWAP, RECLAIM = "swap", "reclaim"
 
@@ -92,17 +94,16 @@ class _Counter:
 def stretches(record: RecordLike) -> tuple[Stretch, ...]:
     """Cut the run into the times between readings, and say of each whether pages came back in it."""
     page = 16384.0 if platform_of(record).lower().startswith(("darwin", "macos")) else 4096.0
-    anon, file = _series(record, "cgroup", "refault_anon"), _series(record, "cgroup", "refault_file")
-    back = _Counter(anon or _series(record, "vm", "pswpin"))
-    files, faults = _Counter(file), _Counter(_series(record, "processes", "majflt"))
-    cpu, kernel = _Counter(_series(record, "processes", "cpu_s")), _Counter(_series(record, "processes", "sys_s"))
-    own_waits = _series(record, "cgroup", "some_us")
-    pressure = [
-        (m, v) for m, r in record.samples("pressure") if (v := number(part(r, "memory"), "some_us")) is not None
-    ]
-    waits = _Counter(own_waits or pressure)
-    levels = [(m, whole(r, "pressure_level")) for m, r in record.samples("apple")]
-    grows = _Counter(_series(record, "apple", "swap_used"))
+    anon = series(record, Cgroup, lambda r: r.refault_anon)
+    back = _Counter(anon or series(record, VirtualMemory, lambda r: r.pswpin))
+    files = _Counter(series(record, Cgroup, lambda r: r.refault_file))
+    faults = _Counter(series(record, Processes, lambda r: r.majflt))
+    cpu = _Counter(series(record, Processes, lambda r: r.cpu_s))
+    kernel = _Counter(series(record, Processes, lambda r: r.sys_s))
+    own_waits = series(record, Cgroup, lambda r: r.some_us)
+    waits = _Counter(own_waits or series(record, Pressure, lambda r: r.memory.some_us))
+    levels = [(m, r.pressure_level) for m, r in record.readings(Apple)]
+    grows = _Counter(series(record, Apple, lambda r: r.swap_used))
     found = []
     for begin, end in pairwise(_moments(record)):
         rate, seen, waited = back.rate(begin, end), faults.rate(begin, end), waits.rate(begin, end)
@@ -148,14 +149,10 @@ def _named(one: Stretch, page: float) -> Stretch:
 def _moments(record: RecordLike) -> list[float]:
     """Give the moments of the readings, at least the better part of a second apart."""
     kept: list[float] = []
-    for m, _ in record.samples("processes"):
+    for m, _ in record.readings(Processes):
         if not kept or m - kept[-1] >= _STRETCH:
             kept.append(m)
     return kept
-
-
-def _series(record: RecordLike, probe: str, field: str) -> list[tuple[float, float]]:
-    return [(m, value) for m, reading in record.samples(probe) if (value := number(reading, field)) is not None]
 
 
 @once
@@ -197,7 +194,7 @@ def paging_of(record: RecordLike) -> Paging | None:
         slow=slow,
         quick=quick,
         still=still,
-        unified=bool(record.samples("apple")),
+        unified=bool(record.readings(Apple)),
     )
 
 
@@ -223,7 +220,7 @@ def _trained(record: RecordLike) -> tuple[float, float, bool] | None:
 
 
 def _has_adapter(record: RecordLike) -> bool:
-    return any(event.get("state") == "on" for event in record.events_of("adapter"))
+    return any(event.state == "on" for event in record.of(Adapter))
 
 
 def _pace(record: RecordLike, moving: list[Stretch]) -> tuple[float | None, float | None]:
@@ -231,11 +228,11 @@ def _pace(record: RecordLike, moving: list[Stretch]) -> tuple[float | None, floa
     pid = progress_of(record).pid
     slow: list[float] = []
     quick: list[float] = []
-    for line in record.lines("steps"):
-        n, took, first = number(line, "n"), number(line, "sum"), number(line, "first")
-        if whole(line, "pid") != pid or not n or not took or (first or 0) <= 2:
+    for line in record.of(StepWindow):
+        n, took, first = line.n, line.sum, line.first
+        if line.pid != pid or not n or not took or (first or 0) <= 2:
             continue
-        end = moment(line)
+        end = line.m
         held = any(one.begin < end and one.end > end - took for one in moving)
         (slow if held else quick).append(took / n)
     return (median(slow) if slow else None), (median(quick) if len(quick) >= 2 else None)

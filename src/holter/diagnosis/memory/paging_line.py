@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, number, text, whole
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.hang.stalls import main_thread, open_stall, stall_line
 from holter.diagnosis.memory.paging import stretches
 from holter.finding import Culprit
+from holter.record.events.agent import Made
+from holter.record.events.recorder import Stacks
 from holter.source.lines import culprit_at
 
 # What is made in a script, in the order in which it is likely to be what fills memory.
@@ -32,11 +32,11 @@ class Stood:
 @once
 def stood_on(record: RecordLike) -> Stood | None:
     """Give the line met most often while pages came back: the trainer's, or its workers' where it waits for them."""
-    looks = [event for event in record.events_of("stacks") if text(event, "reason") == "slow"]
-    during = [event for event in looks if _paged_at(record, number(event, "at") or moment(event))]
+    looks = [event for event in record.of(Stacks) if event.reason == "slow"]
+    during = [event for event in looks if _paged_at(record, event.at or event.m)]
     looks = during if len(during) >= 3 else looks
     trainer = progress_of(record).pid
-    own = [event for event in looks if trainer is None or whole(event, "pid") == trainer]
+    own = [event for event in looks if trainer is None or event.pid == trainer]
     fed = [event for event in own if any("data/dataloader" in frame.file for frame in main_thread(event))]
     theirs = [event for event in looks if event not in own]
     chosen = _most_often(theirs) if len(fed) > 0.5 * len(own) else None
@@ -47,7 +47,7 @@ def _paged_at(record: RecordLike, m: float) -> bool:
     return any(one.kind for one in stretches(record) if one.begin <= m <= one.end)
 
 
-def _most_often(looks: list[dict[str, Any]]) -> Stood | None:
+def _most_often(looks: list[Stacks]) -> Stood | None:
     met: Counter[tuple[str, int]] = Counter()
     frames: dict[tuple[str, int], Frame] = {}
     for event in looks:
@@ -73,8 +73,8 @@ def line_of(record: RecordLike) -> Culprit | None:
     if stood is not None:
         return stood.frame.culprit
     for what in _MADE:
-        for event in record.events_of("made"):
-            if text(event, "what") == what and text(event, "file"):
-                file, at = text(event, "file"), int(number(event, "line") or 0)
-                return culprit_at(file, record.source(file), at, text(event, "function"))
+        for event in record.of(Made):
+            if event.what == what and event.file:
+                file, at = event.file, int(event.line or 0)
+                return culprit_at(file, record.source(file), at, event.function)
     return None

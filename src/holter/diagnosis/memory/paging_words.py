@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from holter.diagnosis.core.evidence import wall
-from holter.diagnosis.core.fields import number, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.paging import SWAP, Paging
 from holter.diagnosis.memory.paging_line import stood_on
 from holter.diagnosis.memory.unified import pressure_evidence
 from holter.finding import Evidence
+from holter.record.events.timeline import Apple, Cgroup, MachineMemory, Processes
 from holter.units import duration, share, size
 
 
@@ -26,25 +26,26 @@ def price(found: Paging) -> str:
 
 def swapped_out(record: RecordLike, found: Paging) -> float:
     """Give how much of the run lay in swap, at the most, while pages moved."""
-    top = 0.0
-    for probe, field in (("cgroup", "swap_usage"), ("processes", "swap"), ("apple", "swap_used")):
-        for m, reading in record.samples(probe):
-            if found.begin <= m <= found.end:
-                top = max(top, number(reading, field) or 0.0)
-        if top:
-            break
-    return top
+    container = [(m, reading.swap_usage) for m, reading in record.readings(Cgroup)]
+    tree = [(m, reading.swap) for m, reading in record.readings(Processes)]
+    machine = [(m, reading.swap_used) for m, reading in record.readings(Apple)]
+    for readings in (container, tree, machine):
+        top = max((out or 0.0 for m, out in readings if found.begin <= m <= found.end), default=0.0)
+        if top > 0:
+            return top
+    return 0.0
 
 
 def others_hold(record: RecordLike) -> float:
     """Give what other programs hold, where it is the machine's own memory that ran short and they hold much of it."""
-    if any(number(reading, "limit") for _, reading in record.samples("cgroup")[-3:]):
+    if any(reading.limit for _, reading in record.readings(Cgroup)[-3:]):
         return 0.0
-    for _, reading in reversed(record.samples("memory")):
-        total, free = number(reading, "total"), number(reading, "available")
+    for _, reading in reversed(record.readings(MachineMemory)):
+        total, free = reading.total, reading.available
         if total and free is not None:
-            run = record.samples("apple")[-1:] or record.samples("processes")[-1:]
-            own = next((number(r, "footprint") or number(r, "rss") or 0.0 for _, r in run), 0.0)
+            held = [one.footprint for _, one in record.readings(Apple)[-1:]]
+            held = held or [one.rss for _, one in record.readings(Processes)[-1:]]
+            own = next(iter(held), None) or 0.0
             others = total - free - own
             return others if others > 0.25 * total else 0.0
     return 0.0
@@ -65,9 +66,9 @@ def evidence_of(record: RecordLike, found: Paging) -> tuple[Evidence, ...]:
     if found.computing is not None:
         kernel = f", {found.in_kernel:.2f} in the kernel" if found.in_kernel is not None else ""
         shown.append(Evidence("CPU", f"{found.computing:.2f} cores at the training's own work{kernel}"))
-    hits = [value for _, r in record.samples("cgroup") if (value := whole(r, "at_limit")) is not None]
+    hits = [value for _, r in record.readings(Cgroup) if (value := r.at_limit) is not None]
     if hits and hits[-1] > hits[0]:
-        limit = next((number(r, "limit") for _, r in reversed(record.samples("cgroup")) if number(r, "limit")), None)
+        limit = next((r.limit for _, r in reversed(record.readings(Cgroup)) if r.limit), None)
         of = f" of {size(limit)}" if limit else ""
         shown.append(Evidence("limit", f"the container's limit{of} was hit {hits[-1] - hits[0]:,} times"))
     shown += pressure_evidence(record)

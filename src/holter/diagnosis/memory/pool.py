@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
-from holter.diagnosis.core.fields import whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.raised import message_of
 from holter.diagnosis.ending.tracebacks import Raised, printed_text
+from holter.record.events.timeline import DeviceMemory
 
 _SIZE = r"([\d.]{1,20}) ?([KMGT]?i?B|bytes)"
 _OUT = re.compile(r"(?:CUDA|HIP|XPU|MPS backend) out of memory")
@@ -56,7 +56,7 @@ def _pytorch(record: RecordLike, said: str) -> Pool | None:
         unallocated = max(0.0, in_all - allocated)
     if unallocated is None:
         return None
-    tries = [n for line in record.lines("device") if (n := whole(line, "retries")) is not None]
+    tries = [n for line in record.of(DeviceMemory) if (n := line.retries) is not None]
     return Pool("torch", asked, allocated, unallocated, free, "by PyTorch's own count", max(tries, default=0))
 
 

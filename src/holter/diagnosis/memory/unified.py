@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holter.diagnosis.core.fields import number, part, text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import platform_of
 from holter.finding import Evidence
+from holter.record.events.timeline import Apple, DeviceMemory
 from holter.units import size
 
 WATERMARK = "PYTORCH_MPS_HIGH_WATERMARK_RATIO"
@@ -22,12 +22,12 @@ def on_apple(record: RecordLike) -> bool:
 
 def metal_peak(record: RecordLike) -> float:
     """Give the most that the Metal driver held for the run."""
-    return max((number(line, "driver") or 0.0 for line in record.lines("device")), default=0.0)
+    return max((line.driver or 0.0 for line in record.of(DeviceMemory)), default=0.0)
 
 
 def pressure_evidence(record: RecordLike) -> tuple[Evidence, ...]:
     """Give how hard the system was pressed for memory, at the worst; nothing where it was well."""
-    levels = [level for _, r in record.samples("apple") if (level := whole(r, "pressure_level")) is not None]
+    levels = [level for _, r in record.readings(Apple) if (level := r.pressure_level) is not None]
     if not levels or max(levels) < 2:
         return ()
     word = "critical" if max(levels) >= 4 else "warning"
@@ -36,11 +36,11 @@ def pressure_evidence(record: RecordLike) -> tuple[Evidence, ...]:
 
 def why_no_error(record: RecordLike) -> Evidence | None:
     """Say that no out-of-memory error was to be expected, and why; None where one would have come."""
-    total = number(record.meta, "memory_total") or 0.0
+    total = record.facts.memory_total or 0.0
     held = metal_peak(record)
     if not on_apple(record) or not held or not total:
         return None
-    said = text(part(record.meta, "env"), WATERMARK)
+    said = record.facts.variables.get(WATERMARK, "")
     try:
         ratio = float(said) if said else _DEFAULT_RATIO
     except ValueError:

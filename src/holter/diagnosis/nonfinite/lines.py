@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from holter.diagnosis.core.evidence import user_files
-from holter.diagnosis.core.fields import moment, number, rows, text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.nonfinite import Nonfinite
 from holter.finding import Culprit
+from holter.record.events.agent import Made
 from holter.source.lines import called_name, calls_of, culprit_at, tree_of
 from holter.source.provenance import provenance
 
@@ -29,18 +29,17 @@ _OPTIMIZERS = ("TrainingArguments", "compile", "configure_optimizers")
 
 def made_line(record: RecordLike, seen: Nonfinite, what: str) -> Culprit | None:
     """Give the line that made the optimizer or loader which was in use."""
-    before = number(seen.event, "m")
-    pid = whole(seen.event, "pid")
+    pid = seen.event.pid
     made = [
         event
-        for event in record.events_of("made")
-        if text(event, "what") == what and text(event, "file") and (pid is None or whole(event, "pid") in (pid, None))
-        if before is None or moment(event) <= before + 1
+        for event in record.of(Made)
+        if event.what == what and event.file and (pid is None or event.pid in (pid, None))
+        if event.m <= seen.event.m + 1
     ]
     if not made:
         return None
     last = made[-1]
-    return Culprit(text(last, "file"), whole(last, "line") or 0, text(last, "function"), text(last, "code"))
+    return Culprit(last.file, last.line or 0, last.function, last.code)
 
 
 def optimizer_line(record: RecordLike, seen: Nonfinite) -> Culprit | None:
@@ -147,11 +146,9 @@ def _computes_nan(node: ast.AST) -> bool:
 def operation_line(seen: Nonfinite) -> Culprit | None:
     """Give the line of the operation, where the look or the graph knows it."""
     event = seen.event
-    if text(event, "file"):
-        return Culprit(text(event, "file"), whole(event, "line") or 0, text(event, "function"), text(event, "code"))
-    slopes = rows(event, "slopes")
-    sure = [row for row in slopes if row.get("sure") is True] or slopes
-    for row in [*sure, event]:
-        for place in rows(row, "lines"):
-            return Culprit(text(place, "file"), whole(place, "line") or 0, text(place, "function"), text(place, "code"))
+    if event.file:
+        return Culprit(event.file, event.line or 0, event.function, event.code)
+    sure = [slope for slope in event.slopes if slope.sure] or event.slopes
+    for place in (*(place for slope in sure for place in slope.lines), *event.lines):
+        return Culprit(place.file, place.line or 0, place.function, place.code)
     return None

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 from holter.diagnosis.core.evidence import user_files
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import flag, moment, number, part, rows, text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.raised import message_of, raised_in
 from holter.diagnosis.nonfinite.edge_calls import edge_calls
 from holter.finding import Grade
+from holter.record.events.looks import BadInput, FiniteAgain, NonfiniteLook, Slope
+from holter.record.events.rows import Place
+from holter.record.events.timeline import StepWindow
 from holter.source.lines import function_around
 
 Detail = Literal["learning-rate", "data", "precision", "math"]
@@ -62,13 +63,15 @@ class Nonfinite:
     detail: Detail
     grade: Grade
     step: int | None
-    event: dict[str, Any]
+    event: NonfiniteLook
     growth: Growth | None
     when: float | None
+    said: str = ""  # what an exception says of it, where nothing else has seen it
+    static: bool = False  # the operations are read off the source alone
 
     @property
     def what(self) -> str:
-        return text(self.event, "what") or "loss"
+        return self.event.what or "loss"
 
     @property
     def at(self) -> str:
@@ -84,89 +87,99 @@ def nonfinite_of(record: RecordLike) -> Nonfinite | None:
 @once
 def lasting(record: RecordLike) -> Nonfinite | None:
     """Give the run's NaN, unless its losses became numbers again by themselves."""
-    event = _event(record) or _from_windows(record) or _from_message(record)
-    if event is None:
+    seen = _seen(record)
+    if seen is None:
         return None
-    losses = _numbers(event, "losses") or _window_losses(record, event)
-    growth = growth_of(losses)
-    if text(event, "framework") in ("keras", "tensorflow") and not text(event, "op"):
+    event = seen.event
+    growth = growth_of([loss for loss in event.losses if isinstance(loss, float)] or _window_losses(record, event))
+    if event.framework in ("keras", "tensorflow") and not event.op:
         # A compiled step leaves no graph to look at: what its source says has to do.
-        event = {**event, "slopes": _suspects(record), "static": True}
-    detail, grade = _reason(event, growth)
-    return Nonfinite(detail, grade, whole(event, "step"), event, growth, number(event, "t"))
+        seen = replace(seen, event=replace(event, slopes=_suspects(record)), static=True)
+    detail, grade = _reason(seen, growth)
+    return Nonfinite(detail, grade, event.step, seen.event, growth, event.t or None, seen.said, seen.static)
 
 
-def _suspects(record: RecordLike) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+@dataclass(frozen=True)
+class _Seen:
+    """What was seen of it: by a look of the agent, or else only by a window of steps or in an exception's words."""
+
+    event: NonfiniteLook
+    looked: bool = False
+    said: str = ""
+    static: bool = False
+
+
+def _seen(record: RecordLike) -> _Seen | None:
+    look = _look(record)
+    if look is not None:
+        return look
+    window = _from_windows(record)
+    return _Seen(window) if window is not None else _from_message(record)
+
+
+def _suspects(record: RecordLike) -> tuple[Slope, ...]:
+    found = []
     for file in user_files(record):
         lines = record.source(file)
         for line, kind in edge_calls(lines):
-            place = {"file": file, "line": line, "code": lines[line - 1].strip()[:200]}
-            place["function"] = function_around(lines, line)
-            found.append({"op": kind, "lines": [place], "sure": kind in ("log", "sqrt", "acos", "asin", "exp")})
-    return found[:12]
+            place = Place(file, line, function_around(lines, line), lines[line - 1].strip()[:200])
+            found.append(Slope(kind, (place,), kind in ("log", "sqrt", "acos", "asin", "exp")))
+    return tuple(found[:12])
 
 
-def _event(record: RecordLike) -> dict[str, Any] | None:
+def _look(record: RecordLike) -> _Seen | None:
     """Give the first look that was not followed by a loss that is a number, of the process that met it first.
 
     A run may lose a number now and then, recover, and lose it for good: the last look speaks for that.
     """
-    lasting = []
-    looks = record.events_of("nan")
+    looks, overs = record.of(NonfiniteLook), record.of(FiniteAgain)
     at_end = _from_windows(record)
-    if at_end is not None and looks and record.events_of("nan-over"):
-        return max((look for look in looks if whole(look, "pid") == at_end["pid"]), key=moment, default=at_end)
-    for event in looks:
-        pid, m = whole(event, "pid"), moment(event)
-        later = [one for one in record.events_of("nan-over") if whole(one, "pid") == pid and moment(one) >= m]
-        if not later:
-            lasting.append(event)
-    return min(lasting, key=moment) if lasting else None
+    if at_end is not None and looks and overs:
+        mine = [look for look in looks if look.pid == at_end.pid]
+        return _Seen(max(mine, key=lambda look: look.m), looked=True) if mine else _Seen(at_end)
+    lasting = [look for look in looks if not any(over.pid == look.pid and over.m >= look.m for over in overs)]
+    return _Seen(min(lasting, key=lambda look: look.m), looked=True) if lasting else None
 
 
-def _from_windows(record: RecordLike) -> dict[str, Any] | None:
+def _from_windows(record: RecordLike) -> NonfiniteLook | None:
     """Give the same from the windows of steps, where no look was taken or its line was lost."""
-    bad: dict[int, dict[str, Any]] = {}
-    recovered: dict[int, int] = {}  # the last step of which a loss was seen to be a number again
-    for over in record.events_of("nan-over"):
-        recovered[whole(over, "pid") or 0] = whole(over, "step") or 0
-    for line in record.lines("steps"):
-        pid, step = whole(line, "pid") or 0, whole(line, "bad_loss") or whole(line, "bad_grad")
+    bad: dict[int, NonfiniteLook] = {}
+    # The last step of which a loss was seen to be a number again.
+    recovered = {over.pid or 0: over.step or 0 for over in record.of(FiniteAgain)}
+    for line in record.of(StepWindow):
+        pid, step = line.pid or 0, line.bad_loss or line.bad_grad
         if step is not None and step <= recovered.get(pid, 0):
             bad.pop(pid, None)  # within one window
             continue
-        if step is not None and whole(line, "bad_loss") is None and pid not in bad:
+        if step is not None and line.bad_loss is None and pid not in bad:
             continue  # a norm that was not finite once, as a loss scaler makes it
         if step is not None:
-            bad.setdefault(pid, {"step": step, "m": moment(line), "t": number(line, "t"), "pid": pid, "what": "loss"})
-        elif number(part(line, "loss"), "last") is not None and (whole(line, "n") or 0) > 0:
+            bad.setdefault(pid, NonfiniteLook(line.t, line.m, pid, step, "loss"))
+        elif line.loss.last is not None and (line.n or 0) > 0:
             bad.pop(pid, None)  # it recovered
-    for event in bad.values():
-        rates = [number(line, "lr") for line in record.lines("steps") if moment(line) <= number(event, "m")]  # type: ignore[operator]
-        event["lr"] = next((rate for rate in reversed(rates) if rate is not None), None)
-    return min(bad.values(), key=moment) if bad else None
+    if not bad:
+        return None
+    first = min(bad.values(), key=lambda event: event.m)
+    rates = [line.lr for line in record.of(StepWindow) if line.m <= first.m and line.lr is not None]
+    return replace(first, lr=rates[-1] if rates else None)
 
 
-def _from_message(record: RecordLike) -> dict[str, Any] | None:
+def _from_message(record: RecordLike) -> _Seen | None:
     """Give what the exception that ended the run says, where nothing else has seen it."""
     left = exit_of(record)
     raised = raised_in(record, left.m) if left is not None and left.code else None
     said = message_of(raised)
-    if raised is None or not (_SAYS_NAN.search(said) or _BAD_INPUT.search(said)):
+    if left is None or raised is None or not (_SAYS_NAN.search(said) or _BAD_INPUT.search(said)):
         return None
-    event: dict[str, Any] = {"what": "loss", "t": raised.when, "said": raised.root.headline}
-    event["m"] = left.m if left is not None else None
+    event = NonfiniteLook(raised.when or 0.0, left.m or 0.0, what="loss")
     if _BAD_INPUT.search(said):
-        event |= {"what": "input", "inputs": {"bad": "nan"}, "only_said": True}
-    return event
+        event = replace(event, what="input", inputs=BadInput(bad="nan"))
+    return _Seen(event, said=raised.root.headline)
 
 
-def magnitude(line: object, key: str) -> float | None:
-    """Give a finite number of any size: weights that ran away are larger than what is a number elsewhere."""
-    value = line.get(key) if isinstance(line, dict) else None
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if known else None  # type: ignore[arg-type]
+def magnitude(value: float | str | None) -> float | None:
+    """Give a value where it is finite: what is not is written as a text."""
+    return value if isinstance(value, float) else None
 
 
 def _raised_otherwise(record: RecordLike) -> bool:
@@ -175,19 +188,11 @@ def _raised_otherwise(record: RecordLike) -> bool:
     return raised is not None and not _SAYS_NAN.search(message_of(raised))
 
 
-def _numbers(event: dict[str, Any], key: str) -> list[float]:
-    values = event.get(key)
-    found = values if isinstance(values, list) else []
-    return [float(v) for v in found if isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v)]
-
-
-def _window_losses(record: RecordLike, event: dict[str, Any]) -> list[float]:
-    before, pid = number(event, "m"), whole(event, "pid")
+def _window_losses(record: RecordLike, event: NonfiniteLook) -> list[float]:
     found = []
-    for line in record.lines("steps"):
-        last = number(part(line, "loss"), "max"), number(part(line, "loss"), "last")
-        if (pid is None or whole(line, "pid") == pid) and (before is None or moment(line) <= before):
-            found += [value for value in last if value is not None]
+    for line in record.of(StepWindow):
+        if (event.pid is None or line.pid == event.pid) and line.m <= event.m:
+            found += [value for value in (line.loss.max, line.loss.last) if value is not None]
     return found[-64:]
 
 
@@ -205,22 +210,22 @@ def growth_of(losses: list[float]) -> Growth | None:
     return Growth(usual, top, rising)
 
 
-def _reason(event: dict[str, Any], growth: Growth | None) -> tuple[Detail, Grade]:
+def _reason(seen: _Seen, growth: Growth | None) -> tuple[Detail, Grade]:
+    event = seen.event
     grew = growth is not None and growth.clear
-    op, edge = text(event, "op"), text(event, "edge")
+    op, edge = event.op, event.edge
     bad_input = _bad_input(event)
     by_value = bool(edge) and not _OVERFLOWS.search(edge)
-    if bad_input is not None and text(bad_input, "bad") == "outlier":
+    if bad_input is not None and bad_input.bad == "outlier":
         if not by_value:
             return "data", "supported"
     # An operation that had only finite values before it clears the batch.
-    elif bad_input is not None and not (op and text(event, "via") in ("replay", "graph")):
-        return "data", "supported" if flag(event, "only_said") else "established"
-    scale = number(event, "scale")
+    elif bad_input is not None and not (op and event.via in ("replay", "graph")):
+        return "data", "supported" if seen.said else "established"
+    scale = event.scale
     collapsed = scale is not None and scale < 1e-3
     half = _half(event) or collapsed
-    params = part(event, "params")
-    huge = (magnitude(params, "max") or 0) >= _HUGE
+    huge = event.params is not None and (magnitude(event.params.max) or 0.0) >= _HUGE
     if op:
         runaway = grew and growth is not None and growth.rising >= 4 and growth.times >= 1e3
         return _of_operation(event, by_value, grew, huge, half and not runaway)
@@ -229,43 +234,42 @@ def _reason(event: dict[str, Any], growth: Growth | None) -> tuple[Detail, Grade
     if grew or huge:
         return "learning-rate", "supported"
     # That the loss is non-finite and stays so was seen; what is left to blame is the least that fits.
-    looked = text(event, "k") == "nan" and (whole(event, "looked_at") or 0) > 0 and not flag(event, "cut")
-    looked = looked or bool(text(event, "said"))
-    slopes = rows(event, "slopes")
+    read = (event.looked_at or 0) > 0 and not event.cut
+    looked = (seen.looked and read) or bool(seen.said)
+    slopes = event.slopes
     if slopes:
-        sure = [row for row in slopes if flag(row, "sure")] or slopes
-        lines = {(text(place, "file"), whole(place, "line")) for row in sure for place in rows(row, "lines")}
-        one = len(lines) == 1 and flag(sure[0], "sure")
+        sure = [row for row in slopes if row.sure] or slopes
+        lines = {(place.file, place.line) for row in sure for place in row.lines}
+        one = len(lines) == 1 and sure[0].sure
         # From the source alone only when the data was seen to be finite, so that little else is left.
-        seen = not flag(event, "static") or ((whole(event, "looked_at") or 0) > 0 and not flag(event, "cut"))
-        return "math", "supported" if (one and seen) or looked else "hypothesis"
+        return "math", "supported" if (one and (read or not seen.static)) or looked else "hypothesis"
     return "learning-rate", "supported" if looked else "hypothesis"
 
 
-def _of_operation(event: dict[str, Any], by_value: bool, grew: bool, huge: bool, half: bool) -> tuple[Detail, Grade]:
-    proven: Grade = "established" if text(event, "via") == "replay" or by_value else "supported"
-    if half and flag(event, "finite_in_float32") is True:
+def _of_operation(event: NonfiniteLook, by_value: bool, grew: bool, huge: bool, half: bool) -> tuple[Detail, Grade]:
+    proven: Grade = "established" if event.via == "replay" or by_value else "supported"
+    if half and event.finite_in_float32 is True:
         return "precision", "established"
     if grew or (huge and not by_value):
         return "learning-rate", "supported"
     if half and not by_value:
         return "precision", "supported"
-    return ("math", proven) if text(event, "edge") or text(event, "what") == "gradient" else ("math", "supported")
+    return ("math", proven) if event.edge or event.what == "gradient" else ("math", "supported")
 
 
-def _bad_input(event: dict[str, Any]) -> dict[str, Any] | None:
+def _bad_input(event: NonfiniteLook) -> BadInput | None:
     """Give the tensor of the batch that was not finite, or far too large, at that step or at a spike before it."""
-    found = part(event, "inputs")
-    if text(found, "bad"):
-        return found
+    if event.inputs is not None and event.inputs.bad:
+        return event.inputs
     # Only the first step that was out of the ordinary counts: what came after it may be its consequence.
-    first = part((rows(event, "spikes") or [{}])[0], "inputs")
-    return first if text(first, "bad") else None
+    first = event.spikes[0].inputs if event.spikes else BadInput()
+    return first if first.bad else None
 
 
-def _half(event: dict[str, Any]) -> bool:
-    places = (text(event, "op_dtype"), text(event, "dtype"), text(event, "autocast"), text(event, "policy"))
-    return text(part(event, "params"), "dtype") in _HALF or any(place in _HALF for place in places)
+def _half(event: NonfiniteLook) -> bool:
+    places = (event.op_dtype, event.dtype, event.autocast, event.policy)
+    weights = event.params.dtype if event.params is not None else ""
+    return weights in _HALF or any(place in _HALF for place in places)
 
 
 bad_input_of = _bad_input

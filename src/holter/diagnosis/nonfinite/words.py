@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holter.diagnosis.core.fields import number, part, rows, text, whole
 from holter.diagnosis.nonfinite.nonfinite import Nonfinite, magnitude
 from holter.finding import Evidence
 
@@ -22,11 +21,11 @@ def figure(value: float | None) -> str:
 def first_bad(seen: Nonfinite) -> str:
     """Say what went first, and when."""
     words = _FIRST.get(seen.what, _FIRST["loss"])
-    if number(seen.event, "loss") is not None and seen.what in ("input", "parameter"):
+    if isinstance(seen.event.loss, float) and seen.what in ("input", "parameter"):
         by = f"by step {seen.step:,}" if seen.step else "in training"
         return f"weights became non-finite {by}, while the loss still looked finite"
     if seen.what == "parameter":
-        name = text(part(seen.event, "params"), "first")
+        name = seen.event.params.first if seen.event.params is not None else ""
         words = f"the weights ({name} first) became non-finite" if name else words
     return f"{words} {seen.at}"
 
@@ -34,17 +33,15 @@ def first_bad(seen: Nonfinite) -> str:
 def at_operation(seen: Nonfinite) -> str:
     """Say which operation it was, at which edge, and in which module."""
     event = seen.event
-    op, edge, module = text(event, "op"), text(event, "edge"), text(event, "module")
+    op, edge, module = event.op, event.edge, event.module
     within = f" in {module}" if module else ""
     if op and edge:
         return f"{edge} (`{op}`{within})" if op not in edge else f"{edge}{within}"
     if op:
         return f"`{op}`{within} gave a non-finite value from finite ones"
-    slopes = rows(event, "slopes")
-    names = list(dict.fromkeys(text(row, "op") for row in slopes if row.get("sure") is True)) or [
-        text(row, "op") for row in slopes
-    ]
-    if names and event.get("static") is True:
+    slopes = event.slopes
+    names = list(dict.fromkeys(row.op for row in slopes if row.sure)) or [row.op for row in slopes]
+    if names and seen.static:
         others = f", as on {len(slopes) - 1} other lines" if len(slopes) > 1 else ""
         return f"`{names[0]}` stands there with nothing that keeps it from its edge{others}, and the data was finite"
     if names:
@@ -55,32 +52,27 @@ def at_operation(seen: Nonfinite) -> str:
 def evidence_of(seen: Nonfinite) -> tuple[Evidence, ...]:
     """Give what was read: the first bad step, the losses before it, weights and batch."""
     event, when = seen.event, seen.when
-    what = text(event, "what") or "loss"
-    found = [Evidence("first bad step", f"{seen.step or '?'}: {what} {text(event, 'loss')}".rstrip(), when)]
-    losses = event.get("losses")
-    if isinstance(losses, list) and losses:
-        last = [f"{value:.4g}" for value in losses[-6:] if isinstance(value, (int, float))]
+    loss = event.loss if isinstance(event.loss, str) else ""
+    found = [Evidence("first bad step", f"{seen.step or '?'}: {seen.what} {loss}".rstrip(), when)]
+    if event.losses:
+        last = [f"{value:.4g}" for value in event.losses[-6:] if isinstance(value, float)]
         found.append(Evidence("losses before it", ", ".join(last)))
-    norms = event.get("norms")
-    if isinstance(norms, list) and norms:
-        last = [f"{value:.4g}" if isinstance(value, (int, float)) else str(value)[:8] for value in norms[-4:]]
+    if event.norms:
+        last = [f"{value:.4g}" if isinstance(value, float) else str(value)[:8] for value in event.norms[-4:]]
         found.append(Evidence("gradient norms", ", ".join(last)))
-    params = part(event, "params")
-    if params:
-        bad, of = whole(params, "bad") or 0, whole(params, "of") or 0
+    if event.params is not None:
+        bad, of = event.params.bad or 0, event.params.of or 0
         state = f"{bad} of {of} not finite" if bad else f"all {of} finite"
-        state += " after that step's update" if event.get("updated") is True else ""
-        largest = magnitude(params, "max")
-        found.append(Evidence("weights", f"{state}, largest {figure(largest)}, {text(params, 'dtype')}".rstrip(", ")))
-    inputs = part(event, "inputs")
-    if inputs:
-        known = (text(inputs, "bad"), f"largest {figure(magnitude(inputs, 'max'))}", text(inputs, "dtype"))
-        found.append(Evidence("batch", f"{text(inputs, 'name')}: {', '.join(known)}"))
-    elif whole(event, "looked_at"):
+        state += " after that step's update" if event.updated else ""
+        largest = figure(magnitude(event.params.max))
+        found.append(Evidence("weights", f"{state}, largest {largest}, {event.params.dtype}".rstrip(", ")))
+    if event.inputs is not None:
+        known = (event.inputs.bad, f"largest {figure(magnitude(event.inputs.max))}", event.inputs.dtype)
+        found.append(Evidence("batch", f"{event.inputs.name}: {', '.join(known)}"))
+    elif event.looked_at:
         found.append(Evidence("batch", "every input and target finite"))
-    scale = number(event, "scale")
-    if scale is not None:
-        found.append(Evidence("loss scale", figure(scale)))
-    if text(event, "said"):
-        found.append(Evidence("exception", text(event, "said"), when))
+    if event.scale is not None:
+        found.append(Evidence("loss scale", figure(event.scale)))
+    if seen.said:
+        found.append(Evidence("exception", seen.said, when))
     return tuple(found)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from statistics import median
 
-from holter.diagnosis.core.evidence import latest
+from holter.diagnosis.core.evidence import latest, series
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import number, rows, whole
-from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.core.rule import P, RecordLike
 from holter.diagnosis.slow.step_times import Anatomy, anatomy_of
+from holter.record.events.timeline import Cgroup, Processes, Threads
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class CpuShare:
 @once
 def cores_of(record: RecordLike) -> float:
     """Give the cores that the run may use: the machine's, or what its container is allowed."""
-    cpus = number(record.meta, "cpus") or 1.0
-    limit = number(latest(record, "cgroup", lambda reading: number(reading, "cpu_limit") is not None), "cpu_limit")
+    cpus = float(record.facts.cpus or 1)
+    limit = latest(record, Cgroup, lambda reading: reading.cpu_limit is not None).cpu_limit
     return min(cpus, limit) if limit else cpus
 
 
@@ -45,17 +45,18 @@ def cpu_share_of(record: RecordLike) -> CpuShare | None:
         return None
     had = waited = seconds = 0.0
     wanting = []
-    for m, reading in record.samples("threads"):
-        wall, cpu, wait = number(reading, "wall"), number(reading, "cpu"), number(reading, "wait")
+    for m, reading in record.readings(Threads):
+        wall, cpu, wait = reading.wall, reading.cpu, reading.wait
         inside = anatomy.begin <= m - (wall or 0.0) / 2 and m <= anatomy.end + 1.0
         if not inside or not wall or wall < 1.0 or cpu is None or wait is None:
             continue
         had, waited, seconds = had + cpu * wall, waited + wait * wall, seconds + wall
-        wanting.append(number(reading, "wanting") or 0.0)
+        wanting.append(reading.wanting or 0.0)
     if not wanting:
         return None
     # Threads that begin and end between two readings are in neither; what their processes used is known.
-    used = (rise_of(record, "processes", "cpu_s", anatomy) or 0.0) / max(anatomy.end - anatomy.begin, 1e-9)
+    used = rise_of(record, Processes, lambda reading: reading.cpu_s, anatomy) or 0.0
+    used /= max(anatomy.end - anatomy.begin, 1e-9)
     return CpuShare(cores_of(record), max(had / seconds, used), waited / seconds, seconds, median(wanting))
 
 
@@ -63,10 +64,10 @@ def cpu_of(record: RecordLike, pid: int, anatomy: Anatomy) -> float | None:
     """Give the CPU seconds that one process used while the run trained."""
     known = [
         (m, used)
-        for m, reading in record.samples("processes")
+        for m, reading in record.readings(Processes)
         if anatomy.begin - 1.0 <= m <= anatomy.end + 1.0
-        for row in rows(reading, "list")
-        if whole(row, "pid") == pid and (used := number(row, "cpu_s")) is not None
+        for row in reading.rows
+        if row.pid == pid and (used := row.cpu_s) is not None
     ]
     if len(known) < 2 or known[-1][0] - known[0][0] < 0.5 * (anatomy.end - anatomy.begin):
         return None
@@ -78,20 +79,17 @@ def cpu_of(record: RecordLike, pid: int, anatomy: Anatomy) -> float | None:
 def cpu_of_threads(record: RecordLike, tids: Collection[int], anatomy: Anatomy) -> float | None:
     """Give the CPU seconds that some threads used while the run trained, as far as they are among the busiest."""
     used = seconds = 0.0
-    for m, reading in record.samples("threads"):
-        wall = number(reading, "wall")
+    for m, reading in record.readings(Threads):
+        wall = reading.wall
         if not wall or not (anatomy.begin <= m - wall / 2 and m <= anatomy.end + 1.0):
             continue
         seconds += wall
-        used += wall * sum(number(row, "cpu") or 0.0 for row in rows(reading, "list") if whole(row, "tid") in tids)
+        used += wall * sum(row.cpu or 0.0 for row in reading.rows if row.tid in tids)
     return used / seconds * (anatomy.end - anatomy.begin) if seconds else None
 
 
-def rise_of(record: RecordLike, probe: str, field: str, anatomy: Anatomy) -> float | None:
+def rise_of(record: RecordLike, probe: type[P], counter: Callable[[P], float | None], anatomy: Anatomy) -> float | None:
     """Give how much a counter of a probe grew while the run trained."""
-    known = [
-        value
-        for m, reading in record.samples(probe)
-        if anatomy.begin - 1.0 <= m <= anatomy.end + 1.0 and (value := number(reading, field)) is not None
-    ]
+    read = series(record, probe, counter)
+    known = [value for m, value in read if anatomy.begin - 1.0 <= m <= anatomy.end + 1.0]
     return max(0.0, known[-1] - known[0]) if len(known) >= 2 else None

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import flag, number, rows, text, whole
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import cpu_of, cpu_of_threads, cpu_share_of, rise_of
 from holter.diagnosis.slow.slow_looks import DataLook, Looks, commonest_line, looks_of
 from holter.diagnosis.slow.step_times import Anatomy, anatomy_of
 from holter.finding import Evidence, Grade
+from holter.record.events.agent import Adapter, Made
+from holter.record.events.looks import DataThread, Feed, FitInput
+from holter.record.events.timeline import Network, Nvidia, Processes
 from holter.units import duration, share, size
 
 TRAINED = 8.0  # seconds of training before anything is said
@@ -47,7 +48,7 @@ class DataWait:
     workers: int
     kind: str  # `busy`, `network`, `disk`, `waits`, `starts` or nothing: what was seen of who makes the data
     line: Frame | None
-    loader: dict[str, Any]
+    loader: Made | None
     seen: tuple[DataLook, ...]
     evidence: tuple[Evidence, ...]
     measured: bool
@@ -80,7 +81,7 @@ def data_wait_of(record: RecordLike) -> DataWait | None:
     looks = looks_of(record, anatomy.pid)
     given = _input(record, anatomy.pid)
     loader = _loader(record, anatomy.pid)
-    source, measured = text(given, "kind") or _usual_source(record, loader), True
+    source, measured = given.kind or _usual_source(record, loader), True
     seconds = anatomy.of("data")
     fed = _fed_seconds(record, anatomy, given)
     if fed is not None and fed > seconds:
@@ -111,10 +112,10 @@ def gpu_busy(record: RecordLike, anatomy: Anatomy) -> float | None:
     """Give how busy the run's GPU was, in the middle of the readings: one at work has its data in time."""
     known = [
         util
-        for m, reading in record.samples("nvidia")
+        for m, reading in record.readings(Nvidia)
         if anatomy.begin <= m <= anatomy.end
-        for row in rows(reading, "list")
-        if (number(row, "tree") or 0.0) > 0 and (util := number(row, "util")) is not None
+        for row in reading.rows
+        if (row.tree or 0.0) > 0 and (util := row.util) is not None
     ]
     return median(known) / 100 if known else None
 
@@ -138,22 +139,22 @@ def _wait(
     record: RecordLike,
     anatomy: Anatomy,
     looks: Looks,
-    given: dict[str, Any],
-    loader: dict[str, Any],
+    given: FitInput,
+    loader: Made | None,
     source: str,
     seconds: float,
     measured: bool,
 ) -> DataWait:
     seen = looks.own if source == "own" else looks.data
     line, at_line, of = commonest_line(seen)
-    workers = whole(given, "workers") or 0 if source == "pydataset" else whole(loader, "num_workers") or 0
+    workers = given.workers if source == "pydataset" else loader.num_workers if loader is not None else 0
     kind = looks.most(seen)
     evidence = [*anatomy.evidence]
     if line is not None:
         where = f"{at_line} of {of} looks at who makes the data stood in {line.function}() at {line.short}"
         evidence.append(Evidence("stacks", where))
     evidence.extend(_settings(source, given, loader))
-    read = rise_of(record, "processes", "read_bytes", anatomy)
+    read = rise_of(record, Processes, lambda reading: reading.read_bytes, anatomy)
     if read and read / max(anatomy.end - anatomy.begin, 1.0) >= _READ:
         evidence.append(Evidence("read from disk", f"{size(read)} while it trained"))
         reads = line is not None and _READS.search(line.code) is not None
@@ -161,83 +162,88 @@ def _wait(
     busy = gpu_busy(record, anatomy)
     if busy is not None:
         evidence.append(Evidence("GPU", f"{share(busy)} busy"))
-    received = rise_of(record, "network", "rx_bytes", anatomy)
+    received = rise_of(record, Network, lambda reading: reading.rx_bytes, anatomy)
     if kind == "network" and received:
         evidence.append(Evidence("network", f"{size(received)} received while it trained"))
-    return DataWait(anatomy, seconds, source, workers, kind, line, loader, seen, tuple(evidence), measured)
+    return DataWait(anatomy, seconds, source, workers or 0, kind, line, loader, seen, tuple(evidence), measured)
 
 
-def _settings(source: str, given: dict[str, Any], loader: dict[str, Any]) -> list[Evidence]:
-    if source == "loader" and loader:
-        names = ("num_workers", "batch_size", "prefetch_factor", "persistent_workers")
-        known = [f"{name}={loader[name]}" for name in names if name in loader]
+def _settings(source: str, given: FitInput, loader: Made | None) -> list[Evidence]:
+    if source == "loader" and loader is not None:
+        settings = {
+            "num_workers": loader.num_workers,
+            "batch_size": loader.batch_size,
+            "prefetch_factor": loader.prefetch_factor,
+            "persistent_workers": loader.persistent_workers,
+        }
+        known = [f"{name}={value}" for name, value in settings.items() if value is not None]
         return [Evidence("loader", ", ".join(known))] if known else []
     if source == "pydataset":
-        several = "processes" if flag(given, "use_multiprocessing") else "threads"
-        return [Evidence("input", f"PyDataset {text(given, 'name')} with {whole(given, 'workers') or 1} {several}")]
-    if source == "tf.data" and given:
-        ahead = "ends in prefetch" if flag(given, "prefetch") else "without prefetch at its end"
+        several = "processes" if given.use_multiprocessing else "threads"
+        return [Evidence("input", f"PyDataset {given.name} with {given.workers or 1} {several}")]
+    if source == "tf.data" and given.kind:
+        ahead = "ends in prefetch" if given.prefetch else "without prefetch at its end"
         return [Evidence("input", f"a tf.data pipeline {ahead}")]
     return [Evidence("input", f"a Python {source}")] if source == "generator" else []
 
 
-def _input(record: RecordLike, pid: int) -> dict[str, Any]:
+def _input(record: RecordLike, pid: int) -> FitInput:
     """Give what the last `fit` was fed with."""
-    told = [event for event in record.events_of("input") if whole(event, "pid") == pid]
-    return told[-1] if told else {}
+    told = [event for event in record.of(FitInput) if event.pid == pid]
+    return told[-1] if told else FitInput()
 
 
-def _usual_source(record: RecordLike, loader: dict[str, Any]) -> str:
+def _usual_source(record: RecordLike, loader: Made | None) -> str:
     """Say what a loop of the user's own draws from: PyTorch's loaders, or a dataset of TensorFlow's."""
-    frameworks = {text(event, "framework") for event in record.events_of("adapter") if text(event, "state") == "on"}
+    frameworks = {event.framework for event in record.of(Adapter) if event.state == "on"}
     return "tf.data" if not loader and "tensorflow" in frameworks and "torch" not in frameworks else "loader"
 
 
-def _loader(record: RecordLike, pid: int) -> dict[str, Any]:
+def _loader(record: RecordLike, pid: int) -> Made | None:
     """Give the loader that the training draws from: by its name, else one that shuffles, else the first."""
-    made: dict[tuple[str, int | None], dict[str, Any]] = {}
-    for event in record.events_of("made"):
-        if text(event, "what") == "loader" and whole(event, "pid") == pid:
-            made.setdefault((text(event, "file"), whole(event, "line")), event)
+    made: dict[tuple[str, int | None], Made] = {}
+    for event in record.of(Made):
+        if event.what == "loader" and event.pid == pid:
+            made.setdefault((event.file, event.line), event)
     known = list(made.values())
-    named = [event for event in known if "train" in text(event, "code").partition("=")[0].lower()]
-    shuffled = [event for event in known if flag(event, "shuffle")]
-    return next(iter(named or shuffled or known), {})
+    named = [event for event in known if "train" in event.code.partition("=")[0].lower()]
+    shuffled = [event for event in known if event.shuffle]
+    return next(iter(named or shuffled or known), None)
 
 
-def _fed_seconds(record: RecordLike, anatomy: Anatomy, given: dict[str, Any]) -> float | None:
+def _fed_seconds(record: RecordLike, anatomy: Anatomy, given: FitInput) -> float | None:
     """Work out the wait of a fit whose data are drawn inside the traced step; None where nothing is known of it."""
-    told = [event for event in record.events_of("feed") if whole(event, "pid") == anatomy.pid]
+    told = [event for event in record.of(Feed) if event.pid == anatomy.pid]
     if not told:
         return None
     feed = told[-1]
-    looks, elements = number(feed, "looks") or 0.0, number(feed, "elements") or 0.0
-    step, busy = number(feed, "step") or 0.0, number(feed, "busy") or 0.0
+    looks, elements = feed.looks or 0.0, feed.elements or 0.0
+    step, busy = feed.step or 0.0, feed.busy or 0.0
     if looks < 3 or not elements:
         # Keras's own workers: what TensorFlow calls for waits until one of them has a batch ready.
-        own_workers = text(given, "kind") == "pydataset" and (whole(given, "workers") or 1) > 1
+        own_workers = given.kind == "pydataset" and (given.workers or 1) > 1
         return min(busy / step * anatomy.steps, anatomy.stepping) if own_workers and step else None
-    work = (number(feed, "work") or 0.0) / elements * anatomy.steps
-    ahead = text(feed, "ahead")
+    work = (feed.work or 0.0) / elements * anatomy.steps
+    ahead = feed.ahead
     if not ahead:
         return min(work, anatomy.stepping)
     # Only a prefetch counts what is ready; other stages count what they have begun, too.
-    empty = ahead == "Prefetch" and (number(feed, "empty") or 0.0) >= _STARVED * looks
+    empty = ahead == "Prefetch" and (feed.empty or 0.0) >= _STARVED * looks
     if not empty and (ahead == "Prefetch" or work < _ALWAYS * anatomy.stepping):
         return 0.0
     return _beside_computing(record, anatomy, feed, work)
 
 
-def _beside_computing(record: RecordLike, anatomy: Anatomy, feed: dict[str, Any], work: float) -> float | None:
+def _beside_computing(record: RecordLike, anatomy: Anatomy, feed: Feed, work: float) -> float | None:
     """Work out the wait of a pipeline that works ahead and is still the slower one: the step less its computing."""
     queue = cpu_share_of(record)
     got = max(queue.got, 0.1) if queue is not None else 1.0
-    tids = {tid for event in record.events_of("data-thread") if (tid := whole(event, "tid"))}
+    tids = {tid for event in record.of(DataThread) if (tid := event.tid)}
     making = cpu_of_threads(record, tids, anatomy) if tids else None
-    used, step = cpu_of(record, anatomy.pid, anatomy), number(feed, "step") or 0.0
+    used, step = cpu_of(record, anatomy.pid, anatomy), feed.step or 0.0
     if used is None or not step:
         return None
     # Threads of a pipeline come and go with its epochs: what its own calls used is known, whoever ran them.
-    called = (number(feed, "cpu") or 0.0) / step * anatomy.steps
+    called = (feed.cpu or 0.0) / step * anatomy.steps
     making = max(making or 0.0, called) or work * got
     return max(0.0, anatomy.stepping - max(0.0, used - making) / got)

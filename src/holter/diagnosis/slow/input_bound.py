@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import cores_of, cpu_of
 from holter.diagnosis.slow.data_wait import DataWait, data_wait_of
 from holter.diagnosis.slow.input_cures import cures_of
 from holter.finding import Culprit, Evidence, Finding
+from holter.record.events.agent import AgentHello
 from holter.units import count, duration
 
 _STARTS = 0.3  # of the looks at the data stood in starting or ending workers
@@ -44,7 +44,7 @@ def _idle(record: RecordLike, found: DataWait) -> bool:
 
 def _restarted(record: RecordLike, found: DataWait) -> bool:
     """Tell whether most of the wait is for workers that are started anew with each epoch."""
-    if found.loader.get("persistent_workers") is True:
+    if found.loader is not None and found.loader.persistent_workers:
         return False
     begun = _workers(record, found)
     if begun < 4 * found.workers:
@@ -59,10 +59,7 @@ def _restarted(record: RecordLike, found: DataWait) -> bool:
 
 
 def _workers(record: RecordLike, found: DataWait) -> int:
-    return sum(
-        text(event, "role") == "worker" and whole(event, "ppid") in (found.anatomy.pid, None)
-        for event in record.events_of("guest")
-    )
+    return sum(event.role == "worker" and event.ppid in (found.anatomy.pid, None) for event in record.of(AgentHello))
 
 
 def input_finding(record: RecordLike, detail: str, why: str) -> Finding | None:
@@ -73,7 +70,7 @@ def input_finding(record: RecordLike, detail: str, why: str) -> Finding | None:
     found = illness[1]
     claim = f"{found.words}: {why.format(**_words(record, found))}"
     evidence = (*found.evidence, Evidence("lost", f"{duration(found.seconds)} of {duration(found.anatomy.training)}"))
-    lines = record.source(text(found.loader, "file")) if found.loader else []
+    lines = record.source(found.loader.file) if found.loader else []
     cures = cures_of(found, cores_of(record), lines)
     return Finding(f"input-bound.{detail}", found.grade, claim, evidence, culprit_of(found), cures)
 
@@ -82,10 +79,10 @@ def culprit_of(found: DataWait) -> Culprit | None:
     """Give the user's line that makes the data, else the loader's own."""
     if found.line is not None:
         return found.line.culprit
-    file, line = text(found.loader, "file"), whole(found.loader, "line")
-    if not file or not line:
+    loader = found.loader
+    if loader is None or not loader.file or not loader.line:
         return None
-    return Culprit(file, line, text(found.loader, "function"), text(found.loader, "code"))
+    return Culprit(loader.file, loader.line, loader.function, loader.code)
 
 
 def _words(record: RecordLike, found: DataWait) -> dict[str, str]:

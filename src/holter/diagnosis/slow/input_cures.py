@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from holter.diagnosis.core.fields import text
 from holter.diagnosis.slow.data_wait import DataWait
 from holter.finding import Cure
+from holter.record.events.agent import Made
 from holter.source.lines import call_text
 
 _MOST = 8
@@ -62,8 +62,8 @@ def _loader_cures(found: DataWait, cores: float, lines: list[str], lasting: Cure
 
 def _diff(found: DataWait, lines: list[str], **settings: str) -> str:
     """Write the loader's line anew with some arguments set; only named where the whole call is not known."""
-    line = found.loader.get("line")
-    code = call_text(lines, line if isinstance(line, int) else 0) or text(found.loader, "code")
+    loader = found.loader or Made()
+    code = call_text(lines, loader.line or 0) or loader.code
     at = code.rfind(")")
     plain = ", ".join(f"{name}={value}" for name, value in settings.items())
     if "Trainer(" in code or "TrainingArguments(" in code:

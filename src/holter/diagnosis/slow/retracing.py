@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, number, whole
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.memory import memory_curve
 from holter.diagnosis.slow.traces import Change, Traced, traced_in
 from holter.finding import Culprit, Evidence, Grade
+from holter.record.events.looks import Trace
+from holter.record.events.timeline import StepWindow
 from holter.units import count, duration, share, size
 
 _RETRACES = 5  # fewer are ordinary
@@ -81,8 +82,8 @@ def _judge(record: RecordLike, traced: Traced) -> Retracing | None:
 
 def _last_sign(record: RecordLike, pid: int | None) -> float:
     """Give the last moment at which the process was seen training."""
-    ends = [moment(line) for line in record.lines("steps") if whole(line, "pid") == pid]
-    ends += [moment(event) for event in record.events_of("trace") if whole(event, "pid") == pid]
+    ends = [line.m for line in record.of(StepWindow) if line.pid == pid]
+    ends += [event.m for event in record.of(Trace) if event.pid == pid]
     return max(ends, default=0.0)
 
 
@@ -141,7 +142,7 @@ def because(traced: Traced, change: Change) -> str:
 def _evidence(record: RecordLike, traced: Traced, begin: float, end: float) -> list[Evidence]:
     found = []
     for m, step, times, seconds in _some(traced.told):
-        started, mono = number(record.meta, "started"), number(record.meta, "mono")
+        started, mono = record.facts.started, record.facts.mono
         when = started + m - mono if started is not None and mono is not None else None
         what = "compilations" if traced.jit else "traces"
         found.append(Evidence(what, f"{count(times)} by step {count(step)}, {duration(seconds)} in all", when))

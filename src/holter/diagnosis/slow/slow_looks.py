@@ -6,12 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import number, rows, text, whole
 from holter.diagnosis.core.frames import Frame, frames_of
 from holter.diagnosis.core.rule import RecordLike
+from holter.record.events.recorder import Stacks
 
 # Between the user's loop and the user's dataset lies the framework's loader; what is within it is the data's work.
 _LOADER = re.compile(r"torch/utils/data/(?:dataloader|_utils/(?:fetch|worker))\.py$")
@@ -68,23 +67,23 @@ def looks_of(record: RecordLike, pid: int | None) -> Looks:
     trainer = in_loader = 0
     data: list[DataLook] = []
     own: list[DataLook] = []
-    for event in record.events_of("stacks"):
+    for event in record.of(Stacks):
         # Looks without a round were taken for another reason, at moments of their own choice: they are no sample.
-        if text(event, "reason") != "slow" or whole(event, "round") is None:
+        if event.reason != "slow" or event.round is None:
             continue
-        threads = [frames for thread in rows(event, "threads") if (frames := frames_of(thread))]
-        if not threads or text(event, "phase") in ("validation", "start"):
+        threads = [frames for thread in event.threads if (frames := frames_of(thread.frames))]
+        if not threads or event.phase in ("validation", "start"):
             continue
         frames = threads[0]
-        if whole(event, "tid") is not None:
+        if event.tid is not None:
             inside = _fed(frames)
-        elif whole(event, "pid") != pid:
+        elif event.pid != pid:
             inside = _inside_worker(frames)
         else:
             trainer += 1
             inside = _inside_loader(frames)
             in_loader += inside is not None
-            mine = _own(frames) if inside is None and text(event, "phase") in ("other", "data", "") else None
+            mine = _own(frames) if inside is None and event.phase in ("other", "data", "") else None
             if mine is not None:
                 own.append(_data_look(event, mine))
         if inside is not None and any(frame.user or frame.name in _STARTS for frame in inside):
@@ -146,20 +145,20 @@ def _own(frames: list[Frame]) -> tuple[Frame, ...] | None:
     return None
 
 
-def _data_look(event: dict[str, Any], inside: tuple[Frame, ...]) -> DataLook:
+def _data_look(event: Stacks, inside: tuple[Frame, ...]) -> DataLook:
     line = next((frame for frame in inside if frame.user), None)
     kind = _kind(event, inside, line)
-    return DataLook(whole(event, "pid"), text(event, "role"), line, kind, number(event, "at") or 0.0)
+    return DataLook(event.pid, event.role, line, kind, event.at or 0.0)
 
 
-def _kind(event: dict[str, Any], inside: tuple[Frame, ...], line: Frame | None) -> str:
+def _kind(event: Stacks, inside: tuple[Frame, ...], line: Frame | None) -> str:
     within = inside[: inside.index(line)] if line is not None else inside
     if any(frame.name in _STARTS for frame in inside) and line is None:
         return "starts"
     if any(_NETWORK.search(_slashed(frame)) for frame in within):
         return "network"
     code = line.code if line is not None else ""
-    state, call, path = text(event, "state"), text(event, "syscall"), text(event, "path")
+    state, call, path = event.state, event.syscall, event.path
     if state.startswith("R") or not state:
         return "waits" if "sleep(" in code and not state else "busy"
     if call in _SOCKET_CALLS or path.startswith("socket:"):

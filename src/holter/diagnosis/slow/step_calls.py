@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import flag, number, part, rows, text, whole
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.finding import Culprit, Evidence
+from holter.record.events.agent import Batch
+from holter.record.events.looks import StepLook
+from holter.record.events.rows import Place
+from holter.record.events.timeline import Nvidia, StepWindow, Threads
 from holter.units import count, duration, share
 
 _MANY_CALLS = 1000  # from the user's own lines: so many are operations too, whatever they are
@@ -71,30 +73,30 @@ class Step:
 def usual_step(record: RecordLike) -> Step | None:
     """Put the looks at single steps and the windows of all of them together; None before there are any steps."""
     pid = progress_of(record).pid
-    windows = [line for line in record.lines("steps") if whole(line, "pid") == pid and number(line, "sum")]
-    steps = sum(whole(line, "n") or 0 for line in windows)
-    total = sum(number(line, "sum") or 0.0 for line in windows)
+    windows = [line for line in record.of(StepWindow) if line.pid == pid and line.sum]
+    steps = sum(line.n or 0 for line in windows)
+    total = sum(line.sum or 0.0 for line in windows)
     if not steps or total <= 0:
         return None
-    times = {phase: sum(number(line, phase) or 0.0 for line in windows) for phase in _PHASES}
+    times = {phase: sum(line.phases[phase] for line in windows) for phase in _PHASES}
     known = sum(times.values())
     parts = tuple((phase, spent / known) for phase, spent in times.items()) if known > 0 else ()
-    looks = [event for event in record.events_of("anatomy") if whole(event, "pid") == pid and whole(event, "steps")]
+    looks = [event for event in record.of(StepLook) if event.pid == pid and event.steps]
     # A look may fall on a step with a validation in it; the usual one is the middle one.
     looks.sort(key=_operations)
-    look = looks[(len(looks) - 1) // 2] if looks else {}
-    batches = [found for line in windows if (found := whole(line, "batch"))]
+    look = looks[(len(looks) - 1) // 2] if looks else StepLook()
+    batches = [found for line in windows if (found := line.batch)]
     data = dict(parts).get("data", 0.0)
     return Step(
         operations=round(_operations(look)),
         repeated=_busiest(look),
         kinds=_kinds(look),
-        elements=number(look, "elements") or _batch_elements(record, pid),
+        elements=look.elements or _batch_elements(record, pid),
         by_calls=_operations(look) > _computed(look),
-        eager_tf=bool(whole(look, "ops")),
-        run_eagerly=bool(flag(look, "run_eagerly")),
-        compiled=_line(part(look, "compiled")),
-        fit=_line(part(look, "fit")),
+        eager_tf=bool(look.ops),
+        run_eagerly=bool(look.run_eagerly),
+        compiled=_line(look.compiled),
+        fit=_line(look.fit),
         seconds=total / steps * (1.0 - data),
         total=total,
         steps=steps,
@@ -103,54 +105,53 @@ def usual_step(record: RecordLike) -> Step | None:
     )
 
 
-def _operations(look: dict[str, Any]) -> float:
+def _operations(look: StepLook) -> float:
     """Count a step's operations; where the look had to end before the step did, the rest went on as it began."""
-    calls = sum(whole(row, "calls") or 0 for row in rows(look, "lines"))
-    called = (calls if calls >= _MANY_CALLS else 0) * _all_of_it(look) / (whole(look, "steps") or 1)
+    calls = sum(row.calls or 0 for row in look.lines)
+    called = (calls if calls >= _MANY_CALLS else 0) * _all_of_it(look) / (look.steps or 1)
     return max(_computed(look), called)
 
 
-def _computed(look: dict[str, Any]) -> float:
-    ran = (number(look, "ops") or 0.0) * _all_of_it(look)
-    return max(number(look, "nodes") or 0.0, ran) / (whole(look, "steps") or 1)
+def _computed(look: StepLook) -> float:
+    ran = (look.ops or 0.0) * _all_of_it(look)
+    return max(look.nodes or 0.0, ran) / (look.steps or 1)
 
 
-def _all_of_it(look: dict[str, Any]) -> float:
-    watched, took = number(look, "watched") or 0.0, number(look, "took") or 0.0
+def _all_of_it(look: StepLook) -> float:
+    watched, took = look.watched or 0.0, look.took or 0.0
     return took / watched if 0 < watched < took else 1.0
 
 
-def _busiest(look: dict[str, Any]) -> BusyLine | None:
-    listed = rows(look, "lines")
+def _busiest(look: StepLook) -> BusyLine | None:
+    listed = look.lines
     if not listed:
         return None
     # Of lines called as often, the one that runs the most; of lines called once, the one behind which most is run.
-    row = max(listed, key=lambda row: (whole(row, "calls") or 0, whole(row, "ops") or 0))
-    if (whole(row, "calls") or 0) < 16:
-        row = max(listed, key=lambda row: whole(row, "ops") or 0)
-    calls = whole(row, "calls") or 0
+    row = max(listed, key=lambda row: (row.calls or 0, row.ops or 0))
+    if (row.calls or 0) < 16:
+        row = max(listed, key=lambda row: row.ops or 0)
+    calls = row.calls or 0
     at = _line(row)
-    return BusyLine(at, round(calls * _all_of_it(look) / (whole(look, "steps") or 1))) if at is not None else None
+    return BusyLine(at, round(calls * _all_of_it(look) / (look.steps or 1))) if at is not None else None
 
 
-def _kinds(look: dict[str, Any]) -> tuple[str, ...]:
-    listed = look.get("kinds")
+def _kinds(look: StepLook) -> tuple[str, ...]:
+    listed = look.kinds
     named = listed if isinstance(listed, list) else []
     return tuple(row[0] for row in named if isinstance(row, list) and row and isinstance(row[0], str))
 
 
-def _line(row: dict[str, Any]) -> Culprit | None:
-    line = whole(row, "line")
-    if not text(row, "file") or not line:
+def _line(row: Place) -> Culprit | None:
+    if not row.file or not row.line:
         return None
-    return Culprit(text(row, "file"), line, text(row, "function"), text(row, "code"))
+    return Culprit(row.file, row.line, row.function, row.code)
 
 
 def _batch_elements(record: RecordLike, pid: int | None) -> float | None:
     """Give the numbers in a batch's first tensor: where operations can't be measured, what they work on can."""
-    for event in reversed(record.events_of("batch")):
-        shapes = event.get("shapes")
-        if whole(event, "pid") != pid or not isinstance(shapes, list) or not shapes:
+    for event in reversed(record.of(Batch)):
+        shapes = event.shapes
+        if event.pid != pid or not isinstance(shapes, list) or not shapes:
             continue
         first = shapes[0][0] if isinstance(shapes[0], list) and shapes[0] else None
         if isinstance(first, list) and all(isinstance(n, int) for n in first):
@@ -165,9 +166,9 @@ def gpu_use(record: RecordLike) -> float | None:
     """Give how busy the GPU that the run holds memory on usually was, from 0 to 1; None without one."""
     found = [
         busy / 100
-        for _, reading in record.samples("nvidia")
-        for row in rows(reading, "list")
-        if number(row, "tree") and (busy := number(row, "util")) is not None
+        for _, reading in record.readings(Nvidia)
+        for row in reading.rows
+        if row.tree and (busy := row.util) is not None
     ]
     return median(found) if len(found) >= 3 else None
 
@@ -185,10 +186,7 @@ def overhead_evidence(record: RecordLike, step: Step) -> tuple[Evidence, ...]:
     if busy is not None:
         found.append(Evidence("GPU", f"busy {share(busy)} of the time"))
     threads = [
-        cpu
-        for _, reading in record.samples("threads")
-        for row in rows(reading, "list")[:1]
-        if (cpu := number(row, "cpu")) is not None
+        cpu for _, reading in record.readings(Threads) for row in reading.rows[:1] if (cpu := row.cpu) is not None
     ]
     if len(threads) >= 3:
         found.append(Evidence("busiest thread", f"{share(median(threads))} of a core"))

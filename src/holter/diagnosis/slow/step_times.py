@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, number, whole
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.finding import Evidence
+from holter.record.events.timeline import StepWindow
 from holter.units import duration, share
 
 IN_STEP = ("data", "forward", "backward", "optimizer", "other")
@@ -78,39 +77,39 @@ class Anatomy:
 def anatomy_of(record: RecordLike, *, late: bool = False) -> Anatomy | None:
     """Add up the step windows of the process that trained most, its first steps left out; `late`: the last half."""
     pid = progress_of(record).pid
-    windows = [line for line in record.lines("steps") if whole(line, "pid") == pid]
+    windows = [line for line in record.of(StepWindow) if line.pid == pid]
     if pid is None or not windows:
         return None
     settled = _settled(windows)
     if late and settled:
-        middle = (moment(settled[0]) + moment(settled[-1])) / 2
-        settled = [line for line in settled if moment(line) > middle]
+        middle = (settled[0].m + settled[-1].m) / 2
+        settled = [line for line in settled if line.m > middle]
     if not settled:
         return None
-    steps = sum(whole(line, "n") or 0 for line in settled)
-    stepping = sum(number(line, "sum") or 0.0 for line in settled)
-    parts = {name: sum(number(line, name) or 0.0 for line in settled) for name in (*IN_STEP, *BETWEEN)}
-    begin = moment(settled[0]) - (number(settled[0], "sum") or 0.0)
-    batches = [batch for line in settled if (batch := whole(line, "batch"))]
-    quickest = [took for line in settled if (took := number(line, "min"))]
+    steps = sum(line.n or 0 for line in settled)
+    stepping = sum(line.sum or 0.0 for line in settled)
+    parts = {name: sum(line.phases[name] for line in settled) for name in (*IN_STEP, *BETWEEN)}
+    begin = settled[0].m - (settled[0].sum or 0.0)
+    batches = [batch for line in settled if (batch := line.batch)]
+    quickest = [took for line in settled if (took := line.min)]
     shortest = median(quickest) if quickest else None
     first, last = _paces(settled)
     batch = int(median(batches)) if batches else None
-    return Anatomy(pid, begin, moment(settled[-1]), steps, stepping, parts, batch, shortest, first, last)
+    return Anatomy(pid, begin, settled[-1].m, steps, stepping, parts, batch, shortest, first, last)
 
 
-def _settled(windows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _settled(windows: Sequence[StepWindow]) -> list[StepWindow]:
     steps, took = 0, 0.0
     for at, line in enumerate(windows):
         if steps >= _WARM_STEPS and took >= _WARM_SECONDS:
             return list(windows[at:])
-        steps += whole(line, "n") or 0
-        took += number(line, "sum") or 0.0
+        steps += line.n or 0
+        took += line.sum or 0.0
     return []
 
 
-def _paces(windows: Sequence[dict[str, Any]]) -> tuple[float | None, float | None]:
-    known = [(number(line, "sum") or 0.0) / n for line in windows if (n := number(line, "n"))]
+def _paces(windows: Sequence[StepWindow]) -> tuple[float | None, float | None]:
+    known = [(line.sum or 0.0) / n for line in windows if (n := line.n)]
     if len(known) < _WINDOWS:
         return None, None
     part = max(3, len(known) // 5)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.fields import moment, number, part, rows, text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.finding import Culprit
+from holter.record.events.looks import Trace, TraceChange
+from holter.record.events.rows import Place
 
 KINDS = ("scalar", "shape", "closure")
 
@@ -65,50 +65,44 @@ class Traced:
 @once
 def traced_in(record: RecordLike) -> tuple[Traced, ...]:
     """Gather the `trace` events by function; the last of each says how it stands."""
-    events: dict[tuple[object, ...], list[dict[str, Any]]] = {}
-    for event in record.events_of("trace"):
-        key = (whole(event, "pid"), text(event, "what"), text(event, "name"), text(event, "file"), whole(event, "line"))
-        events.setdefault((*key, event.get("jit") is True), []).append(event)
+    events: dict[tuple[object, ...], list[Trace]] = {}
+    for event in record.of(Trace):
+        key = (event.pid, event.what, event.name, event.file, event.line)
+        events.setdefault((*key, bool(event.jit)), []).append(event)
     return tuple(_traced(found) for found in events.values())
 
 
-def _traced(found: list[dict[str, Any]]) -> Traced:
+def _traced(found: list[Trace]) -> Traced:
     last = found[-1]
-    line = whole(last, "def_line") or whole(last, "line") or 0
+    line = last.def_line or last.line or 0
     return Traced(
-        pid=whole(last, "pid"),
-        what=text(last, "what") or "tf.function",
-        name=text(last, "name"),
-        defined=Culprit(text(last, "file"), line, text(last, "function"), text(last, "code")),
-        count=whole(last, "count") or 0,
-        functions=whole(last, "functions") or 0,
-        seconds=number(last, "seconds") or 0.0,
-        limit=whole(last, "limit") or 0,
-        graph=whole(last, "graph") or 0,
-        products=whole(last, "products") or 0,
-        variables=whole(last, "variables") or 0,
-        changes=tuple(_change(row) for row in rows(last, "changes")),
-        call=_line(last, "call"),
-        maker=_line(last, "maker"),
-        use=_line(last, "use"),
-        jit=last.get("jit") is True,
-        usual=number(last, "usual") or 0.0,
-        draws=last.get("draws") is True,
-        told=tuple(
-            (moment(e), whole(e, "step") or 0, whole(e, "count") or 0, number(e, "seconds") or 0.0) for e in found
-        ),
+        pid=last.pid,
+        what=last.what or "tf.function",
+        name=last.name,
+        defined=Culprit(last.file, line, last.function, last.code),
+        count=last.count or 0,
+        functions=last.functions or 0,
+        seconds=last.seconds or 0.0,
+        limit=last.limit or 0,
+        graph=last.graph or 0,
+        products=last.products or 0,
+        variables=last.variables or 0,
+        changes=tuple(_change(row) for row in last.changes),
+        call=_line(last.call),
+        maker=_line(last.maker),
+        use=_line(last.use),
+        jit=bool(last.jit),
+        usual=last.usual or 0.0,
+        draws=bool(last.draws),
+        told=tuple((e.m, e.step or 0, e.count or 0, e.seconds or 0.0) for e in found),
     )
 
 
-def _change(row: dict[str, Any]) -> Change:
-    listed = row.get("examples")
-    examples = tuple(value[:60] for value in listed if isinstance(value, str)) if isinstance(listed, list) else ()
-    return Change(text(row, "kind"), text(row, "argument"), whole(row, "count") or 0, examples[:4])
+def _change(row: TraceChange) -> Change:
+    return Change(row.kind, row.argument, row.count or 0, tuple(example[:60] for example in row.examples[:4]))
 
 
-def _line(event: dict[str, Any], key: str) -> Culprit | None:
-    row = part(event, key)
-    line = whole(row, "line")
-    if not text(row, "file") or not line:
+def _line(place: Place) -> Culprit | None:
+    if not place.file or not place.line:
         return None
-    return Culprit(text(row, "file"), line, text(row, "function"), text(row, "code"))
+    return Culprit(place.file, place.line, place.function, place.code)

@@ -14,14 +14,14 @@ Cure: the hardware: drain the card, reset or reseat it, look at power and heat; 
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from holter.diagnosis.core.fields import moment, number, rows, text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.ending.tracebacks import last_line_with, printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.recorder import KernelLine, Missing
+from holter.record.events.timeline import DeviceMemory, Gpu, Nvidia
 
 CAUSE = "device-lost"
 
@@ -55,17 +55,17 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     raised = raised_in(record, end) if failed else None
     said = _LOST.search(message_of(raised))
     line = last_line_with(_LOST, printed_text(record)) if failed and not said else ""
-    faults = [event for event in record.events_of("kernel") if whole(event, "xid") in XIDS]
+    faults = [event for event in record.of(KernelLine) if event.xid in XIDS]
     rose = _ecc_rose(record)
     gone = _stopped_answering(record)
-    evidence = [Evidence("kernel log", text(event, "text")[:300], number(event, "t")) for event in faults[-3:]]
+    evidence = [Evidence("kernel log", event.text[:300], event.t) for event in faults[-3:]]
     grade: Grade = "supported"
     if faults:
         last = faults[-1]
-        near = failed and (end is None or moment(last) >= end - _BEFORE_THE_END)
+        near = failed and (end is None or last.m >= end - _BEFORE_THE_END)
         grade = "established" if near or said else "supported"
-        where = f" of the GPU at {text(last, 'device')}" if text(last, "device") else " of the GPU"
-        claim = f"the driver reported {XIDS[whole(last, 'xid') or 0]}{where} (Xid {whole(last, 'xid')})"
+        where = f" of the GPU at {last.device}" if last.device else " of the GPU"
+        claim = f"the driver reported {XIDS[last.xid or 0]}{where} (Xid {last.xid})"
     elif said or line:
         grade = "established" if said else "supported"
         claim = f'the GPU is lost: "{(said.group(0) if said else line)[:200]}"'
@@ -91,21 +91,21 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
 
 
-def _cards(record: RecordLike) -> list[dict[str, Any]]:
-    return [row for _, reading in record.samples("nvidia") for row in rows(reading, "list")]
+def _cards(record: RecordLike) -> list[Gpu]:
+    return [row for _, reading in record.readings(Nvidia) for row in reading.rows]
 
 
 def _used(record: RecordLike) -> bool:
-    return any((number(row, "tree") or 0) > 0 for row in _cards(record)) or bool(record.lines("device"))
+    return any((row.tree or 0) > 0 for row in _cards(record)) or bool(record.of(DeviceMemory))
 
 
 def _ecc_rose(record: RecordLike) -> tuple[int, int, int] | None:
     """Give the card, and its counter before and after, for one that the run used."""
-    used = {whole(row, "index") or 0 for row in _cards(record) if (number(row, "tree") or 0) > 0}
+    used = {row.index or 0 for row in _cards(record) if (row.tree or 0) > 0}
     first: dict[int, int] = {}
     found = None
     for row in _cards(record):
-        index, counted = whole(row, "index") or 0, whole(row, "ecc_uncorrected")
+        index, counted = row.index or 0, row.ecc_uncorrected
         if counted is None or index not in used:
             continue
         before = first.setdefault(index, counted)
@@ -115,8 +115,8 @@ def _ecc_rose(record: RecordLike) -> tuple[int, int, int] | None:
 
 
 def _stopped_answering(record: RecordLike) -> str:
-    seen = [m for m, _ in record.samples("nvidia")]
-    for event in record.events_of("missing"):
-        if text(event, "probe") == "nvidia" and seen and moment(event) > seen[0]:
-            return text(event, "because")[:200]
+    seen = [m for m, _ in record.readings(Nvidia)]
+    for event in record.of(Missing):
+        if event.probe == "nvidia" and seen and event.m > seen[0]:
+            return event.because[:200]
     return ""

@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 
 from holter.diagnosis.core.evidence import fullest_disk
-from holter.diagnosis.core.fields import number, text, whole
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.ending.tracebacks import Raised, printed_text
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.agent import SaveFailed
+from holter.record.events.timeline import FileSystem
 from holter.source.lines import calls_of, culprit_at
 from holter.units import size
 
@@ -58,16 +59,16 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     path = named["path"] if named else ""
     if "/dev/shm" in said + path or "torch_shm" in said or "shared memory" in said:
         return None
-    disk = next(iter(record.events_of("save-failed")[-1:]), None) or fullest_disk(record, path)
-    free, total = number(disk, "free"), number(disk, "total")
-    full = free is not None and (free < _LITTLE or free < 0.01 * (total or 0) or whole(disk, "inodes_free") == 0)
+    disk = _disk_of_save(record) or fullest_disk(record, path)
+    free, total = disk.free, disk.total
+    full = free is not None and (free < _LITTLE or free < 0.01 * (total or 0) or disk.inodes_free == 0)
     sure = bool(_SURE.search(said))
     if not sure and not full and not _BROKE_OFF.search(said):
         return None
     # A file that broke off half-way says nothing of why; a full disk is the usual reason.
     grade: Grade = "established" if sure else "supported" if full else "hypothesis"
     frame = culprit_frame(raised) if raised is not None and _FULL.search(said) else None
-    mount = text(disk, "mount") or text(disk, "path")
+    mount = disk.mount or disk.path
     claim = f"a write{f' to {path}' if path else ''} failed for want of space"
     evidence = []
     # A disk with much room is another one than the write went to.
@@ -75,7 +76,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         of = f" of {size(total)}" if total else ""
         claim += f": {size(free)}{of} were free on {mount}" + ("" if full else " at the last reading")
         evidence.append(Evidence("disk", f"{mount}: {size(free)} free{of}"))
-        if whole(disk, "inodes_free") == 0:
+        if disk.inodes_free == 0:
             claim += " (and no inode)"
     else:
         mount = ""
@@ -87,6 +88,12 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     cures = (Cure(f"make room{where}: keep only the last checkpoints, or write them to another file system"),)
     culprit = _writer(record, raised, frame) if raised is not None and frame is not None else None
     return Finding(CAUSE, grade, claim, tuple(evidence), culprit, cures)
+
+
+def _disk_of_save(record: RecordLike) -> FileSystem | None:
+    for event in record.of(SaveFailed)[-1:]:
+        return FileSystem(event.path, "", event.total, event.free, event.inodes_free)
+    return None
 
 
 def _writer(record: RecordLike, raised: Raised, frame: Frame) -> Culprit:

@@ -15,6 +15,7 @@ from holter.diagnosis.ending.raised import culprit_frame
 from holter.diagnosis.ending.shortfall import shortfall_of
 from holter.diagnosis.ending.tracebacks import Raised
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.agent import UncaughtException
 from holter.source.lines import culprit_at, handler_around
 
 CAUSE = "early-stop.swallowed-error"
@@ -35,7 +36,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if found.words:
         evidence.append(Evidence("steps", found.words))
     # The trainer itself died of it: then it was the shell around it that lost the exit code.
-    died = any(event.get("pid") == found.raised.pid for event in record.events_of("exception"))
+    died = any(event.pid == found.raised.pid for event in record.of(UncaughtException))
     caught = _swallowed_at(record, found.raised)
     where = f" at line {caught.line}" if caught is not None else ""
     cure = f"re-raise it{where} after logging, and catch only what you expect"

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 
-from holter.diagnosis.core.fields import text
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.raised import raised_in
 from holter.diagnosis.ending.senders import sent_signal
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.recorder import Started
 
 CAUSE = "external.hangup"
 
@@ -47,7 +47,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
 
 def _write_failed(record: RecordLike, end: float | None) -> Finding | None:
     """A process that is spared the signal meets the closed terminal when it next prints."""
-    on_terminal = any("tty" in (text(e, "stdout"), text(e, "stderr")) for e in record.events_of("started"))
+    on_terminal = any("tty" in (e.stdout, e.stderr) for e in record.of(Started))
     raised = raised_in(record, end)
     if not on_terminal or raised is None or _GONE not in raised.root.message or raised.root.type != "OSError":
         return None

@@ -11,12 +11,12 @@ Cure: ask the sender; catch SIGTERM and write a checkpoint.
 
 from __future__ import annotations
 
-from holter.diagnosis.core.fields import number
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.senders import sent_signal
 from holter.diagnosis.memory.memory import memory_curve
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.timeline import Cgroup, VirtualMemory
 from holter.units import share
 
 CAUSE = "external.signal"
@@ -39,7 +39,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         claim = f"{name} was sent by {sent.who}"
         evidence.append(Evidence("sender", sent.who, sent.when))
     else:
-        counted = any(number(r, "oom_kill") is not None for key in ("cgroup", "vm") for _, r in record.samples(key))
+        counted = any(reading.oom_kill is not None for _, reading in record.readings(Cgroup))
+        counted = counted or any(reading.oom_kill is not None for _, reading in record.readings(VirtualMemory))
         far = curve is not None and bool(curve.limit) and curve.nearness < 0.8
         grade = "supported" if name != "SIGKILL" or (counted and far) else "hypothesis"
         claim = f"{name} was sent by a person or a program; which one could not be seen"

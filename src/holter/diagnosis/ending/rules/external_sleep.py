@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 
-from holter.diagnosis.core.fields import moment, number
 from holter.diagnosis.core.progress import lasted
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of, platform_of
 from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.recorder import Gap
 from holter.units import duration, share
 
 CAUSE = "external.sleep"
@@ -36,7 +36,7 @@ _CONNECTION = re.compile(
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Say how long the machine slept, and what came of it."""
-    naps = [(moment(event), *_slept(event), number(event, "t")) for event in record.events_of("gap")]
+    naps = [(event.m, *_slept(event), event.t) for event in record.of(Gap)]
     naps = [nap for nap in naps if nap[1] >= 3]
     total = sum(nap[1] for nap in naps)
     if total < _SHORTEST:
@@ -65,10 +65,10 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
 
 
-def _slept(event: dict[str, object]) -> tuple[float, bool]:
+def _slept(event: Gap) -> tuple[float, bool]:
     """Give the seconds of sleep in a gap, and whether a clock counted them."""
-    counted = number(event, "slept")
+    counted = event.slept
     if counted is not None:
         return counted, True
-    ahead = (number(event, "wall") or 0.0) - (number(event, "monotonic") or 0.0)
+    ahead = (event.wall or 0.0) - (event.monotonic or 0.0)
     return (ahead, False) if ahead >= _SHORTEST else (0.0, False)

@@ -11,11 +11,12 @@ Cure: SIGCONT (fg), and ask who stopped it.
 
 from __future__ import annotations
 
-from holter.diagnosis.core.fields import moment, number, text, whole
 from holter.diagnosis.core.progress import lasted
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.finding import Cure, Ending, Evidence, Finding
+from holter.record.events.recorder import Continued, Stopped
+from holter.record.events.timeline import Sample
 from holter.units import duration
 
 CAUSE = "external.stopped"
@@ -39,27 +40,24 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         claim = f"the run was stopped with a signal (Ctrl-Z, SIGSTOP) for {duration(total)} of {duration(took)}"
     else:
         return None
-    evidence = [
-        Evidence("stopped", text(event, "signal") or "a signal", number(event, "t"))
-        for event in record.events_of("stopped")[-2:]
-    ]
-    pid = next((whole(event, "pid") for event in record.events_of("stopped")), None)
+    evidence = [Evidence("stopped", event.signal or "a signal", event.t) for event in record.of(Stopped)[-2:]]
+    pid = next((event.pid for event in record.of(Stopped)), None)
     cures = (Cure("let it go on, and ask who stopped it", f"kill -CONT {pid}" if pid else "kill -CONT PID"),)
     return Finding(CAUSE, "established", claim, tuple(evidence), None, cures)
 
 
 def _pauses(record: RecordLike) -> tuple[list[tuple[float, float]], bool]:
     """Give the times in which the command stood, and whether it still stood at the end of the record."""
-    told = [event for event in record.events if event.get("k") in ("stopped", "continued")]
+    told: list[Stopped | Continued] = [*record.of(Stopped), *record.of(Continued)]
     left = exit_of(record)
-    last = max((moment(line) for line in record.lines("sample")), default=0.0)
+    last = max((line.m for line in record.of(Sample)), default=0.0)
     end = left.m if left is not None and left.m is not None else last
     found, since = [], None
-    for event in sorted(told, key=moment):
-        if event.get("k") == "stopped":
-            since = moment(event) if since is None else since
+    for event in sorted(told, key=lambda event: event.m):
+        if isinstance(event, Stopped):
+            since = event.m if since is None else since
         elif since is not None:
-            found.append((since, moment(event)))
+            found.append((since, event.m))
             since = None
     if since is not None:
         found.append((since, max(end, since)))

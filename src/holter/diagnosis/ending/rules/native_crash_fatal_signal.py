@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import re
 
-from holter.diagnosis.core.fields import text
 from holter.diagnosis.core.frames import Frame, is_user_file
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.tracebacks import last_line_with, printed_text
 from holter.diagnosis.hang.stalls import Stack, stacks_of
 from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.recorder import KernelLine
 
 CAUSE = "native-crash"
 YIELDS_TO = ("resource", "disk-full", "oversize", "device-lost")
@@ -41,9 +41,9 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     said = next(iter(_FATAL.finditer(printed_text(record))), None)
     if said is not None:
         evidence.append(Evidence("faulthandler", said["what"]))
-    for event in record.events_of("kernel"):
-        if "segfault" in text(event, "text") or "trap" in text(event, "text"):
-            evidence.append(Evidence("kernel log", text(event, "text")[:300]))
+    for event in record.of(KernelLine):
+        if "segfault" in event.text or "trap" in event.text:
+            evidence.append(Evidence("kernel log", event.text[:300]))
     stacks = stacks_of(record, ("fatal",))
     frames = _deepest(stacks) or _printed(printed_text(record))
     user = next((frame for frame in frames if frame.user), None)

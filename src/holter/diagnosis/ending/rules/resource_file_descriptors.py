@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 
 from holter.diagnosis.core.evidence import latest
-from holter.diagnosis.core.fields import number, rows, text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.ending.tracebacks import printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.timeline import Processes, ResourceLimits
 from holter.units import count
 
 CAUSE = "resource.file-descriptors"
@@ -32,7 +32,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     left = exit_of(record)
     raised = raised_in(record, left.m if left else None)
     said, late = message_of(raised), printed_text(record)[-20000:]
-    limit = whole(latest(record, "rlimits", lambda r: number(r, "nofile") is not None), "nofile")
+    limit = latest(record, ResourceLimits, lambda r: r.nofile is not None).nofile
     most, pid, name = _fullest(record)
     full = limit is not None and most >= 0.9 * limit
     in_error = _MANY.search(said)
@@ -62,9 +62,9 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
 
 def _fullest(record: RecordLike) -> tuple[int, int | None, str]:
     best: tuple[int, int | None, str] = (0, None, "")
-    for _, reading in record.samples("processes")[-60:]:
-        for row in rows(reading, "list"):
-            fds = whole(row, "fds") or 0
+    for _, reading in record.readings(Processes)[-60:]:
+        for row in reading.rows:
+            fds = row.fds or 0
             if fds > best[0]:
-                best = (fds, whole(row, "pid"), text(row, "name"))
+                best = (fds, row.pid, row.name)
     return best

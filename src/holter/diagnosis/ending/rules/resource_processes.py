@@ -13,12 +13,12 @@ from __future__ import annotations
 import re
 
 from holter.diagnosis.core.evidence import latest
-from holter.diagnosis.core.fields import number, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.ending.tracebacks import Raised, printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.timeline import Cgroup, Processes, ResourceLimits
 from holter.units import count
 
 CAUSE = "resource.processes"
@@ -71,12 +71,12 @@ def _in_fork(raised: Raised | None) -> bool:
 
 
 def _count(record: RecordLike) -> tuple[int | None, int | None]:
-    group = latest(record, "cgroup", lambda r: number(r, "pids_limit") is not None)
-    limits = [(whole(group, "pids"), whole(group, "pids_limit"))]
-    tree = latest(record, "processes", lambda r: (number(r, "threads") or 0) > 0)
-    soft = whole(latest(record, "rlimits", lambda r: number(r, "nproc") is not None), "nproc")
-    limits.append((whole(tree, "threads"), soft))
+    group = latest(record, Cgroup, lambda r: r.pids_limit is not None)
+    limits = [(group.pids, group.pids_limit)]
+    tree = latest(record, Processes, lambda r: (r.threads or 0) > 0)
+    soft = latest(record, ResourceLimits, lambda r: r.nproc is not None).nproc
+    limits.append((tree.threads, soft))
     known = [(used, limit) for used, limit in limits if used and limit]
     if known:
         return max(known, key=lambda pair: pair[0] / pair[1])
-    return whole(tree, "threads"), None
+    return tree.threads, None

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 
-from holter.diagnosis.core.fields import number, text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.ending.tracebacks import printed_text
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.agent import Made
+from holter.record.events.timeline import SharedMemory
 from holter.units import share, size
 
 CAUSE = "resource.shared-memory"
@@ -67,14 +68,14 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
 
 def _loader(record: RecordLike) -> Culprit | None:
     """Name the loader with workers, where no traceback leads to a line: its batches travel through shared memory."""
-    for event in record.events_of("made")[::-1]:
-        if text(event, "what") == "loader" and (number(event, "num_workers") or 0) > 0:
-            return Culprit(text(event, "file"), whole(event, "line") or 0, text(event, "function"), text(event, "code"))
+    for event in record.of(Made)[::-1]:
+        if event.what == "loader" and (event.num_workers or 0) > 0:
+            return Culprit(event.file, event.line or 0, event.function, event.code)
     return None
 
 
 def _room(record: RecordLike) -> tuple[float | None, float | None]:
-    readings = [(number(r, "total"), number(r, "free")) for _, r in record.samples("shm")]
+    readings = [(r.total, r.free) for _, r in record.readings(SharedMemory)]
     known = [(total, free) for total, free in readings if total and free is not None]
     if not known:
         return None, None

@@ -13,11 +13,11 @@ Cure: build once and reset the weights, or release the old one before making the
 
 from __future__ import annotations
 
-from holter.diagnosis.core.fields import text
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.cause import LeakCause, leak_cause
 from holter.diagnosis.leak.retained_line import line_of
 from holter.finding import Culprit, Cure, Ending, Finding
+from holter.record.events.agent import Adapter
 from holter.source.lines import culprit_at, turn_of_loop
 from holter.units import count
 
@@ -50,7 +50,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
 
 
 def _cures(record: RecordLike, found: LeakCause, culprit: Culprit | None) -> tuple[Cure, ...]:
-    keras = any(text(event, "framework") == "keras" for event in record.events_of("adapter"))
+    keras = any(event.framework == "keras" for event in record.of(Adapter))
     code = culprit.code if culprit is not None else ""
     name = code.partition("=")[0].strip() if "=" in code and "(" not in code.partition("=")[0] else "model"
     if keras:

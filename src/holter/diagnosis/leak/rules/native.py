@@ -13,12 +13,12 @@ newer release, restart workers now and then.
 from __future__ import annotations
 
 from holter.diagnosis.core.evidence import user_files
-from holter.diagnosis.core.fields import flag, number, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.cause import LeakCause, leak_cause
 from holter.diagnosis.leak.left_on import LeftOn, left_on
 from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
+from holter.record.events.looks import RetainedObjects
 from holter.source.lines import culprit_at
 from holter.units import count
 
@@ -66,10 +66,10 @@ def _recorder(record: RecordLike) -> tuple[Culprit, LeftOn] | None:
 def _looked(record: RecordLike, found: LeakCause) -> Evidence | None:
     """Say what was looked through; None where no census was taken, or none to its end."""
     pids = found.leak.pids if found.leak is not None else ()
-    told = [event for event in record.events_of("held") if not pids or whole(event, "pid") in pids]
-    if len(told) < 2 or not any(flag(event, "all") for event in told):
+    told = [event for event in record.of(RetainedObjects) if not pids or event.pid in pids]
+    if len(told) < 2 or not any(event.complete for event in told):
         return None
     last = told[-1]
-    seen = whole(last, "looked_at") or 0
+    seen = last.looked_at or 0
     return Evidence("ruled out", f"{count(len(told))} looks through {count(seen)} objects of the script found nothing "
-                                 "that grew as much", number(last, "t"))  # fmt: skip
+                                 "that grew as much", last.t)  # fmt: skip

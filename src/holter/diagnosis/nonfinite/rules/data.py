@@ -10,7 +10,6 @@ Cure: drop or repair the sample, and check the data before training.
 
 from __future__ import annotations
 
-from holter.diagnosis.core.fields import text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.lines import data_line
 from holter.diagnosis.nonfinite.nonfinite import bad_input_of, magnitude, nonfinite_of
@@ -26,24 +25,24 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     found = bad_input_of(seen.event) if seen is not None else None
     if seen is None or found is None or seen.detail != "data":
         return None
-    bad, name = text(found, "bad"), text(found, "name") or "the input"
-    sample, index, count, of = (whole(found, key) for key in ("sample", "index", "samples", "of"))
+    bad, name = found.bad, found.name or "the input"
+    sample, index, count, of = found.sample, found.index, found.samples, found.of
     who = f"`{name}`" if name != "the input" else name
     wrong = {"nan": "holds NaN", "inf": "holds an infinity"}.get(bad, "holds a value far beyond all others")
-    if bad == "outlier" and magnitude(found, "max") is not None:
-        wrong = f"holds {figure(magnitude(found, 'max'))} where {figure(magnitude(found, 'usual'))} is usual"
+    if bad == "outlier" and magnitude(found.max) is not None:
+        wrong = f"holds {figure(magnitude(found.max))} where {figure(magnitude(found.usual))} is usual"
     where = f", in sample {sample} of the batch" if sample is not None and index is None else ""
     where = f", in sample {index} of the dataset ({sample} of its batch)" if index is not None else where
-    if whole(found, "row") is not None:
-        where = f", in sample {whole(found, 'row')} of {of or '?'}"
-    if whole(found, "feature") is not None:
-        where = f", in feature {whole(found, 'feature')} of every sample"
-    more = f" and {count - 1} more" if count is not None and count > 1 and whole(found, "feature") is None else ""
+    if found.row is not None:
+        where = f", in sample {found.row} of {of or '?'}"
+    if found.feature is not None:
+        where = f", in feature {found.feature} of every sample"
+    more = f" and {count - 1} more" if count is not None and count > 1 and found.feature is None else ""
     claim = f"{first_bad(seen)}: {who} {wrong}{where}{more}"
-    at = index if index is not None else whole(found, "row")
+    at = index if index is not None else found.row
     drop = f"drop or repair sample {at}" if at is not None else "drop or repair the samples that are not finite"
     check = "keep = torch.isfinite(x).flatten(1).all(1); x, y = x[keep], y[keep]"
-    if text(seen.event, "framework") in ("keras", "tensorflow"):
+    if seen.event.framework in ("keras", "tensorflow"):
         check = "keep = np.isfinite(x).reshape(len(x), -1).all(1); x, y = x[keep], y[keep]"
     if bad == "outlier":
         check = "clip the inputs to what is plausible, e.g. x.clamp(-10, 10) after normalising"

@@ -10,12 +10,12 @@ Cure: a smaller rate, a warm-up, clipped gradients.
 
 from __future__ import annotations
 
-from holter.diagnosis.core.fields import part, text
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.lines import optimizer_line
 from holter.diagnosis.nonfinite.nonfinite import magnitude, nonfinite_of
 from holter.diagnosis.nonfinite.words import evidence_of, figure, first_bad
 from holter.finding import Cure, Ending, Finding
+from holter.record.events.agent import Adapter
 
 CAUSE = "nan.learning-rate"
 
@@ -25,11 +25,11 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     seen = nonfinite_of(record)
     if seen is None or seen.detail != "learning-rate":
         return None
-    rate, growth = magnitude(seen.event, "lr"), seen.growth
+    rate, growth = seen.event.lr, seen.growth
     claim = first_bad(seen)
     if growth is not None and growth.clear:
         claim += f": before it the loss grew from {figure(growth.usual)} to {figure(growth.top)}"
-    largest = magnitude(part(seen.event, "params"), "max")
+    largest = magnitude(seen.event.params.max) if seen.event.params is not None else None
     if largest is not None and largest >= 1e5:
         claim += f", and the largest weight was {figure(largest)}"
     elif growth is None or not growth.clear:
@@ -38,7 +38,7 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
         claim += f"; the learning rate was {figure(rate)}"
     lower = f"lr={figure(rate / 10)} instead of {figure(rate)}" if rate else "a tenth of the present rate"
     clip = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before optimizer.step()"
-    if text(seen.event, "framework") in ("keras", "tensorflow") or _keras(record):
+    if seen.event.framework in ("keras", "tensorflow") or _keras(record):
         clip = "clipnorm=1.0 in the optimizer"
     cures = (
         Cure("a smaller learning rate", lower, "changed"),
@@ -49,5 +49,5 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
 
 
 def _keras(record: RecordLike) -> bool:
-    used = {text(event, "framework") for event in record.events_of("adapter") if text(event, "state") == "on"}
+    used = {event.framework for event in record.of(Adapter) if event.state == "on"}
     return "torch" not in used and bool(used)

@@ -11,7 +11,6 @@ Cure: an epsilon, a clamp, or the function that is made for it.
 
 from __future__ import annotations
 
-from holter.diagnosis.core.fields import rows, text
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.lines import operation_line
 from holter.diagnosis.nonfinite.nonfinite import Nonfinite, nonfinite_of
@@ -49,7 +48,7 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
 
 
 def _cures(seen: Nonfinite, line: Culprit | None) -> tuple[Cure, ...]:
-    edge = text(seen.event, "edge") or text((rows(seen.event, "slopes") or [{}])[0], "op") or text(seen.event, "op")
+    edge = seen.event.edge or next((slope.op for slope in seen.event.slopes), "") or seen.event.op
     advice = next((words for key, words in _ADVICE if key in edge), "keep what goes in away from where it is undefined")
     how = _diff(line.code, edge) if line is not None and line.code else ""
     return (Cure(advice, how, "equivalent"),)

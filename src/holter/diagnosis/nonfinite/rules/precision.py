@@ -11,7 +11,6 @@ Cure: bfloat16, autocast with a loss scaler instead of half weights, or that ope
 
 from __future__ import annotations
 
-from holter.diagnosis.core.fields import number, part, text
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.lines import half_line, operation_line
 from holter.diagnosis.nonfinite.nonfinite import magnitude, nonfinite_of
@@ -28,17 +27,17 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
         return None
     event = seen.event
     claim = f"{first_bad(seen)}, computed in float16, which ends at 65,504"
-    scale = number(event, "scale")
+    scale = event.scale
     if scale is not None and scale < 1e-3:
         fell = f"the loss scale fell to {figure(scale)}"
         claim = f"gradients were non-finite step after step: {fell}, and nothing is trained"
-    if text(event, "op"):
+    if event.op:
         claim += f"; {at_operation(seen)}"
-        largest = magnitude(event, "largest_in")
+        largest = magnitude(event.largest_in)
         claim += f" (largest value going in: {figure(largest)})" if largest is not None else ""
-    elif text(part(event, "params"), "dtype") == "float16":
+    elif event.params is not None and event.params.dtype == "float16":
         claim += "; the weights themselves are float16, so that small updates and an optimizer's epsilon vanish"
-    keras = text(event, "framework") in ("keras", "tensorflow")
+    keras = event.framework in ("keras", "tensorflow")
     bf16 = "torch.autocast(device, torch.bfloat16)"
     if keras:
         bf16 = 'keras.mixed_precision.set_global_policy("mixed_bfloat16")'

@@ -10,7 +10,6 @@ Cure: run the first steps before it on the CPU or with anomaly detection, which 
 
 from __future__ import annotations
 
-from holter.diagnosis.core.fields import text
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.nonfinite import Nonfinite, lasting
@@ -41,7 +40,7 @@ def _since(record: RecordLike, seen: Nonfinite) -> str:
 
 def _cures(seen: Nonfinite) -> tuple[Cure, ...]:
     look = "torch.autograd.set_detect_anomaly(True) shortly before that step; it is slow, and names the line"
-    if text(seen.event, "framework") in ("keras", "tensorflow"):
+    if seen.event.framework in ("keras", "tensorflow"):
         look = "tf.debugging.enable_check_numerics() at the top of the script; it is slow, and names the line"
     return (
         Cure("have the framework stop at the operation that makes it", look, "exact"),

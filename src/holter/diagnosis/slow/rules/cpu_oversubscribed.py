@@ -16,14 +16,15 @@ Cure: as many threads as cores, divided among the processes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from holter.diagnosis.core.evidence import last_processes, roles
-from holter.diagnosis.core.fields import number, text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import CpuShare, cpu_share_of
 from holter.diagnosis.slow.step_times import anatomy_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
+from holter.record.events.agent import Made, ThreadSettings
+from holter.record.events.looks import FitInput
+from holter.record.events.timeline import Processes, StepWindow
 from holter.source.lines import calls_of, culprit_at
 from holter.units import share
 
@@ -45,7 +46,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
         return None
     # A quota of half a core still lets one thread run at a time.
     cores = max(1, math.ceil(found.cores))
-    set_to = max((whole(event, "intra_op") or 0 for event in record.events_of("settings")), default=0)
+    set_to = max((event.intra_op or 0 for event in record.of(ThreadSettings)), default=0)
     computing = _computing(record)
     ranks, demand = _ranks(record), found.had + found.waited
     # Workers with a thread each are many processes, but each of them is as it should be; a framework's pools hold
@@ -66,11 +67,11 @@ def _computing(record: RecordLike) -> list[int]:
     anatomy = anatomy_of(record)
     lived = max(1.0, anatomy.end - anatomy.begin) if anatomy is not None else 1.0
     return [pid for row in last_processes(record)
-            if (number(row, "cpu_s") or 0.0) >= _COMPUTES * lived and (pid := whole(row, "pid"))]  # fmt: skip
+            if (row.cpu_s or 0.0) >= _COMPUTES * lived and (pid := row.pid)]  # fmt: skip
 
 
 def _ranks(record: RecordLike) -> int:
-    stepped = {whole(line, "pid") for line in record.lines("steps")}
+    stepped = {line.pid for line in record.of(StepWindow)}
     return len(stepped & {pid for pid, role in roles(record).items() if role == "trainer"}) or 1
 
 
@@ -78,11 +79,9 @@ def _proof(record: RecordLike, found: CpuShare, set_to: int) -> tuple[Evidence, 
     proof = [Evidence("run queue", f"{found.waited:.1f} threads waited for a core on average, {found.had:.1f} ran")]
     if set_to:
         proof.append(Evidence("threads for one operation", f"{set_to}, on {found.cores:g} cores"))
-    variables = record.meta.get("env")
-    for name in _VARIABLES:
-        if isinstance(variables, dict) and isinstance(variables.get(name), str):
-            proof.append(Evidence("environment", f"{name}={variables[name][:20]}"))
-    switches = [number(reading, "ctx_involuntary") for _, reading in record.samples("processes")]
+    variables = record.facts.variables
+    proof += [Evidence("environment", f"{name}={variables[name][:20]}") for name in _VARIABLES if name in variables]
+    switches = [reading.ctx_involuntary for _, reading in record.readings(Processes)]
     known = [value for value in switches if value is not None]
     anatomy = anatomy_of(record)
     if len(known) >= 2 and anatomy is not None:
@@ -91,14 +90,9 @@ def _proof(record: RecordLike, found: CpuShare, set_to: int) -> tuple[Evidence, 
     return (*proof, *(anatomy.evidence if anatomy is not None else ()))
 
 
-def _sources(record: RecordLike) -> Iterator[str]:
-    seen = set()
-    for kind in ("made", "input"):
-        for event in record.events_of(kind):
-            file = text(event, "file")
-            if file and file not in seen:
-                seen.add(file)
-                yield file
+def _sources(record: RecordLike) -> list[str]:
+    named = [*(event.file for event in record.of(Made)), *(event.file for event in record.of(FitInput))]
+    return [file for file in dict.fromkeys(named) if file]
 
 
 def _culprit(record: RecordLike) -> Culprit | None:

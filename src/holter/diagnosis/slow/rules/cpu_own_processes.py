@@ -14,11 +14,11 @@ Cure: let the helper sleep between two looks, or wait for an event; start fewer 
 from __future__ import annotations
 
 from holter.diagnosis.core.evidence import roles, user_files
-from holter.diagnosis.core.fields import number, rows, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import cores_of
 from holter.diagnosis.slow.step_times import anatomy_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.timeline import Threads
 from holter.source.lines import calls_of, culprit_at
 from holter.units import count, duration, share
 
@@ -40,16 +40,16 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
     of, cores = roles(record), cores_of(record)
     had = waited = taken = seconds = 0.0
     busy: set[int] = set()
-    for m, reading in record.samples("threads"):
-        wall = number(reading, "wall")
+    for m, reading in record.readings(Threads):
+        wall = reading.wall
         # Its start counts too: what takes the CPU from a training takes it from the imports before it.
-        if not wall or wall < 1.0 or m > anatomy.end + 1.0 or number(reading, "wait") is None:
+        if not wall or wall < 1.0 or m > anatomy.end + 1.0 or reading.wait is None:
             continue
         seconds += wall
-        for row in rows(reading, "list"):
-            pid, cpu = whole(row, "pid"), number(row, "cpu") or 0.0
+        for row in reading.rows:
+            pid, cpu = row.pid, row.cpu or 0.0
             if pid == anatomy.pid:
-                had, waited = had + cpu * wall, waited + (number(row, "wait") or 0.0) * wall
+                had, waited = had + cpu * wall, waited + (row.wait or 0.0) * wall
             elif pid is not None and of.get(pid, "other") == "other":
                 taken += cpu * wall
                 busy |= {pid} if cpu >= 0.1 else set()

@@ -12,11 +12,11 @@ Cure: end or move the other programs, or give the run a better priority.
 from __future__ import annotations
 
 from holter.diagnosis.core.evidence import latest
-from holter.diagnosis.core.fields import number
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import cpu_share_of
 from holter.diagnosis.slow.step_times import anatomy_of
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.timeline import Load
 from holter.units import duration, share
 
 CAUSE = "cpu.starved"
@@ -47,7 +47,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
         ),
         *anatomy.evidence,
     ]
-    load = number(latest(record, "load", lambda reading: number(reading, "load1") is not None), "load1")
+    load = latest(record, Load, lambda reading: reading.load1 is not None).load1
     if load is not None:
         evidence.append(Evidence("machine's load", f"{load:.1f} on {found.cores:g} cores"))
     cures = (

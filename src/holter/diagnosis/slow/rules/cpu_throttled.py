@@ -11,11 +11,11 @@ Cure: a larger quota, or as many threads as the quota has cores; cooling or a po
 
 from __future__ import annotations
 
-from holter.diagnosis.core.fields import rows, text
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import cores_of, rise_of
 from holter.diagnosis.slow.step_times import Anatomy, anatomy_of
 from holter.finding import Cure, Ending, Evidence, Finding
+from holter.record.events.timeline import Cgroup, Nvidia, Processes
 from holter.units import duration, share
 
 CAUSE = "cpu.throttled"
@@ -38,12 +38,12 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
 
 
 def _by_quota(record: RecordLike, anatomy: Anatomy) -> Finding | None:
-    held, span = rise_of(record, "cgroup", "cpu_throttled_s", anatomy), anatomy.end - anatomy.begin
-    used, cores = rise_of(record, "processes", "cpu_s", anatomy), cores_of(record)
-    machine = record.meta.get("cpus")
+    held, span = rise_of(record, Cgroup, lambda reading: reading.cpu_throttled_s, anatomy), anatomy.end - anatomy.begin
+    used, cores = rise_of(record, Processes, lambda reading: reading.cpu_s, anatomy), cores_of(record)
+    machine = record.facts.cpus
     if not held or span <= 0 or used is None or held < _HELD_BACK * span:
         return None
-    if not isinstance(machine, (int, float)) or cores >= machine or used < _AT_QUOTA * cores * span:
+    if machine is None or cores >= machine or used < _AT_QUOTA * cores * span:
         return None
     claim = (
         f"the container's CPU quota of {cores:g} of {machine:g} cores held the run back for {duration(held)} "
@@ -67,14 +67,12 @@ def _by_quota(record: RecordLike, anatomy: Anatomy) -> Finding | None:
 
 
 def _by_heat(record: RecordLike, anatomy: Anatomy) -> Finding | None:
-    readings = [r for m, r in record.samples("nvidia") if anatomy.begin <= m <= anatomy.end]
+    readings = [r for m, r in record.readings(Nvidia) if anatomy.begin <= m <= anatomy.end]
     hot = []
     for reading in readings:
-        for row in rows(reading, "list"):
-            words = row.get("throttle")
-            said = [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
-            if (row.get("tree") or 0) and any(name in word for word in said for name in _HOT):
-                hot.append((text(row, "name"), said[0]))
+        for row in reading.rows:
+            if row.tree and any(name in word for word in row.throttle for name in _HOT):
+                hot.append((row.name, row.throttle[0]))
                 break
     if len(readings) < _READINGS or len(hot) < 0.6 * len(readings):
         return None

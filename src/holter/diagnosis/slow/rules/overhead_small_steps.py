@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from holter.diagnosis.core.fields import text, whole
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.step_calls import Step, gpu_use, overhead_evidence, usual_step
 from holter.diagnosis.slow.traces import Traced, traced_in
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
+from holter.record.events.agent import EpochBegins, Made, Schedule
 from holter.source.lines import culprit_at, loops_in, settings_of
 from holter.units import count, duration
 
@@ -76,9 +76,9 @@ def _tiny(record: RecordLike, step: Step, per_epoch: int) -> Finding:
 
 def _batch_line(record: RecordLike, step: Step) -> Culprit | None:
     """Find the line that sets the batch: the loader's, or the `fit`'s."""
-    for event in record.events_of("made"):
-        if text(event, "what") == "loader" and whole(event, "batch_size") == step.batch:
-            return _setting(record, text(event, "file"), whole(event, "line") or 0, text(event, "code"))
+    for event in record.of(Made):
+        if event.what == "loader" and event.batch_size == step.batch:
+            return _setting(record, event.file, event.line or 0, event.code)
     if step.fit is not None:
         return _setting(record, step.fit.file, step.fit.line, step.fit.code)
     return None
@@ -94,8 +94,8 @@ def _setting(record: RecordLike, file: str, line: int, code: str) -> Culprit:
 
 
 def _steps_per_epoch(record: RecordLike) -> int:
-    known = [whole(event, "steps_per_epoch") or 0 for event in record.events_of("plan")]
-    starts = [whole(event, "step") or 0 for event in record.events_of("epoch")]
+    known = [event.steps_per_epoch or 0 for event in record.of(Schedule)]
+    starts = [event.step or 0 for event in record.of(EpochBegins)]
     known += [after - before for before, after in pairwise(starts)]
     return max(known, default=0)
 
