@@ -21,7 +21,7 @@ def test_recorded_rollup(recorded):
     """The recorded process has 513 kB proportional and 248 kB of its own."""
     raw = Path(recorded("machine/smaps_rollup")).read_bytes()
 
-    assert parse_rollup(raw) == {"pss": 513 * 1024, "uss": 248 * 1024}
+    assert parse_rollup(raw) == {"pss": 513 * 1024, "uss": 248 * 1024, "rss": 1724 * 1024}
 
 
 def test_shared_pages_count_once(start):

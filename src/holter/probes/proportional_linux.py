@@ -18,7 +18,7 @@ REST = 1000  # times its own cost
 
 
 def parse_rollup(raw: bytes) -> dict[str, int]:
-    """`pss` and `uss` in bytes from the text of smaps_rollup; empty when the process has no memory left."""
+    """`pss`, `uss` and `rss` in bytes from the text of smaps_rollup; empty when the process has no memory left."""
     sizes: dict[bytes, int] = {}
     for line in raw.splitlines()[1:]:  # the first is a range of addresses
         name, _, value = line.partition(b":")
@@ -29,7 +29,8 @@ def parse_rollup(raw: bytes) -> dict[str, int]:
     if b"Pss" not in sizes:
         return {}
     private = (b"Private_Clean", b"Private_Dirty", b"Private_Hugetlb")
-    return {"pss": sizes[b"Pss"], "uss": sum(sizes.get(name, 0) for name in private)}
+    own = sum(sizes.get(name, 0) for name in private)
+    return {"pss": sizes[b"Pss"], "uss": own, "rss": sizes.get(b"Rss", 0)}
 
 
 class Proportional:
@@ -44,7 +45,7 @@ class Proportional:
     name = "proportional"
     urgent = False
 
-    def __init__(self, proc: str = "/proc", clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, proc: str = "/proc", clock: Callable[[], float] = time.thread_time) -> None:
         self.every = self._calm = FIRST
         self._proc = proc
         self._clock = clock
@@ -86,8 +87,7 @@ class Proportional:
             # A sum over some of the processes would read as the run's memory and be far below it.
             reading["skipped"] = skipped
         else:
-            reading["pss"] = sum(row["pss"] for row in rows)
-            reading["uss"] = sum(row["uss"] for row in rows)
+            reading.update({name: sum(row[name] for row in rows) for name in ("pss", "uss", "rss")})
         return reading
 
 

@@ -10,7 +10,7 @@ from holter.diagnosis.core.progress import lasted, progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.memory.exhaustion import exhaustion_of
-from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve
+from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, unseen_peak
 from holter.finding import Ending, Verdict
 from holter.record.events.agent import Made
 from holter.record.events.recorder import ForecastTold
@@ -72,7 +72,7 @@ def exhibits(record: RecordLike, verdict: Verdict) -> Figures:
         lasted=lasted(record),
         steps=progress.step,
         epochs=progress.epoch,
-        peak_memory=memory.peak if memory is not None else None,
+        peak_memory=_peak(record, memory) if memory is not None else None,
         memory_limit=memory.limit if memory is not None else None,
         charts=tuple(charts),
         told=_told(record),
@@ -81,6 +81,12 @@ def exhibits(record: RecordLike, verdict: Verdict) -> Figures:
             *(f"a rule could not be asked: {said}" for said in verdict.failed_rules),
         ),
     )
+
+
+def _peak(record: RecordLike, memory: MemoryCurve) -> float:
+    """Give what a limit would have to be: the highest reading, and what was higher for a moment between two."""
+    peak = memory.peak + max(0.0, unseen_peak(record))
+    return min(peak, memory.limit) if memory.limit and memory.peak <= memory.limit else peak
 
 
 def shown_memory(record: RecordLike, ending: Ending) -> MemoryCurve | None:

@@ -9,6 +9,7 @@ from holter.diagnosis.core.evidence import latest
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import P, RecordLike
 from holter.diagnosis.memory.memory_looks import memory_looks
+from holter.record.events.recorder import Exited
 from holter.record.events.timeline import (
     Apple,
     Cgroup,
@@ -209,19 +210,50 @@ def _group_points(record: RecordLike) -> Points:
 
 
 def _tree_points(record: RecordLike) -> Points:
-    # Resident sizes count shared pages once per process; the rare proportional reading says by how much.
-    proportional = [(m, reading.pss) for m, reading in record.readings(Proportional)]
-    found, factor, at = [], 1.0, 0
+    # Resident sizes count shared pages once per process; the rare proportional reading says how many bytes that is.
+    known = _counted_twice(record)
+    found = []
     for m, reading in record.readings(Processes):
-        rss = reading.rss
-        if rss is None or rss <= 0:
-            continue
-        while at < len(proportional) and proportional[at][0] <= m:
-            pss = proportional[at][1]
-            factor = min(1.0, pss / rss) if pss else factor
-            at += 1
-        found.append((m, rss * factor + (reading.swap or 0.0)))
+        if reading.rss is not None and reading.rss > 0:
+            found.append((m, max(0.0, reading.rss - _surplus(known, m, reading.count)) + (reading.swap or 0.0)))
     return tuple(found)
+
+
+def _surplus(known: list[tuple[float, int | None, float]], m: float, count: int | None) -> float:
+    """Give by how much resident sizes overstate a tree: as it was last measured with as many processes.
+
+    Where it never was (workers are being forked), each process beyond the first shares as much as in the next reading.
+    """
+    alike = [(at, surplus) for at, of, surplus in known if of == count]
+    if alike:
+        return ([surplus for at, surplus in alike if at <= m][-1:] or [alike[0][1]])[0]
+    _, of, surplus = min(known, key=lambda one: abs(one[0] - m), default=(0.0, 0, 0.0))
+    return surplus * ((count or 1) - 1) / (of - 1) if of and of > 1 else 0.0
+
+
+def _counted_twice(record: RecordLike) -> list[tuple[float, int | None, float]]:
+    """Give when shared pages were measured, of how many processes, and by how much resident sizes overstate them."""
+    found, sizes = [], record.readings(Processes)
+    for m, reading in record.readings(Proportional):
+        beside = min(sizes, key=lambda pair: abs(pair[0] - m), default=None)
+        if reading.pss and beside is not None:
+            found.append((m, beside[1].count, max(0.0, (reading.rss or beside[1].rss or 0.0) - reading.pss)))
+    return found
+
+
+@once
+def unseen_peak(record: RecordLike) -> float:
+    """Give by how much one process was larger between two readings than at any: the kernel keeps its highest."""
+    seen: dict[int, float] = {}
+    highest: dict[int, float] = {}
+    for _, reading in record.readings(Processes):
+        for row in reading.rows:
+            if row.pid is not None:
+                seen[row.pid] = max(seen.get(row.pid, 0.0), row.rss or 0.0)
+                highest[row.pid] = max(highest.get(row.pid, 0.0), row.peak or 0.0)
+    # Of the largest process that has ended the kernel tells its highest once more, at the very end.
+    last = max((ended.maxrss or 0.0 for ended in record.of(Exited)), default=0.0) - max(seen.values(), default=0.0)
+    return max(last, *(highest[pid] - seen[pid] for pid in seen)) if seen else 0.0
 
 
 def _footprint_points(record: RecordLike) -> Points:

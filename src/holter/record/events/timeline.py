@@ -114,6 +114,7 @@ class Process(Row):
     role: str = means("as its agent said")
     state: str = means("the kernel's letter")
     rss: float | None = None
+    peak: float | None = means("the most that it ever had resident, by the kernel")
     swap: float | None = None
     shared: float | None = None
     cpu_s: float | None = None
@@ -151,6 +152,7 @@ class ProcessPages(Row):
     pid: int | None = None
     pss: float | None = means("each shared page counted in part")
     uss: float | None = means("pages of its own")
+    rss: float | None = means("all of its pages")
 
 
 @schema
@@ -161,6 +163,7 @@ class Proportional(Reading):
 
     pss: float | None = means("each shared page counted once")
     uss: float | None = means("pages that one process alone has")
+    rss: float | None = means("the resident sizes at the same moment, in which shared pages count many times")
     rows: tuple[ProcessPages, ...] = means("of each process", key="list")
 
 
@@ -340,6 +343,9 @@ class GpuProcess(Row):
 
     pid: int | None = None
     used: float | None = None
+    name: str = means("of one that is none of the run's, like the next two")
+    command: str = means("its first words, masked")
+    user: str = ""
 
 
 @schema
@@ -371,6 +377,27 @@ class Nvidia(Reading):
 
 
 @schema
+class Neighbour(Row):
+    """A large process that is none of the run's."""
+
+    pid: int | None = None
+    rss: float | None = None
+    name: str = ""
+    command: str = means("its first words, masked")
+    user: str = ""
+    started: float | None = means("wall-clock seconds")
+
+
+@schema
+class Neighbours(Reading):
+    """Rarely: the largest processes of the machine that are none of the run's."""
+
+    PROBE = "neighbours"
+
+    rows: tuple[Neighbour, ...] = means("each of them", key="list")
+
+
+@schema
 class Footprint(Row):
     """What one process holds, as macOS counts it."""
 
@@ -396,6 +423,6 @@ class Apple(Reading):
 
 READINGS: tuple[type[Reading], ...] = (
     Processes, Proportional, Threads, Cgroup, MachineMemory, VirtualMemory, Pressure, Load, Disk, Network,
-    SharedMemory, ResourceLimits, Nvidia, Apple,
+    SharedMemory, ResourceLimits, Nvidia, Neighbours, Apple,
 )  # fmt: skip
 TIMELINE: tuple[type[Line], ...] = (Sample, StepWindow, DeviceMemory)
