@@ -72,6 +72,7 @@ browser:
 docs: $(STAMP)
 	$(BIN)/python docs/make_rules.py
 	$(BIN)/python docs/make_check.py
+	$(BIN)/python docs/make_record.py
 
 clean:
 	rm -rf $(VENV) build dist htmlcov .coverage

@@ -260,7 +260,6 @@ class NonfiniteLook(ProcessEvent):
     via: str = means("`replay`, `graph`")
     module: str = ""
     op_dtype: str = ""
-    largest_in: float | str | None = means("largest value that went in")
     finite_in_float32: bool | None = None
     file: str = ""
     line: int | None = None
@@ -268,7 +267,7 @@ class NonfiniteLook(ProcessEvent):
     code: str = ""
     lines: tuple[Place, ...] = ()
     slopes: tuple[Slope, ...] = means("operations whose slope may be infinite")
-    traced: bool | None = None
+    traced: tuple[str, ...] = means("the stack that autograd kept of the operation")
 
 
 @schema

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
@@ -216,6 +216,17 @@ def keys_of(row: type[Row]) -> dict[str, str]:
 def meanings_of(row: type[Row]) -> dict[str, str]:
     """What each field means; nothing where its name says it."""
     return {one.name: one.metadata.get("meaning", "") for one in _fields(row)}
+
+
+def rows_of(kinds: Iterable[type[Row]]) -> list[type[Row]]:
+    """The classes of the objects inside of others, each once, in the order in which they are met."""
+    found: dict[type[Row], None] = {}
+    for kind in kinds:
+        for hint in hints_of(kind).values():
+            for inner in (hint, *get_args(hint)):
+                if isinstance(inner, type) and issubclass(inner, Row):
+                    found |= dict.fromkeys((inner, *rows_of([inner])))
+    return list(found)
 
 
 def _fields(row: type[Row]) -> tuple[Field[Any], ...]:

@@ -330,7 +330,7 @@ class ResourceLimits(Reading):
     PROBE = "rlimits"
 
     nofile: int | None = means("open files")
-    address_space: float | None = means("", key="as")
+    address_space: float | None = means("bytes", key="as")
     data: float | None = None
     nproc: int | None = means("processes and threads")
     core: float | None = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.lines import half_line, operation_line
-from holter.diagnosis.nonfinite.nonfinite import magnitude, nonfinite_of
+from holter.diagnosis.nonfinite.nonfinite import nonfinite_of
 from holter.diagnosis.nonfinite.words import at_operation, evidence_of, figure, first_bad
 from holter.finding import Cure, Ending, Finding
 
@@ -33,8 +33,6 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
         claim = f"gradients were non-finite step after step: {fell}, and nothing is trained"
     if event.op:
         claim += f"; {at_operation(seen)}"
-        largest = magnitude(event.largest_in)
-        claim += f" (largest value going in: {figure(largest)})" if largest is not None else ""
     elif event.params is not None and event.params.dtype == "float16":
         claim += "; the weights themselves are float16, so that small updates and an optimizer's epsilon vanish"
     keras = event.framework in ("keras", "tensorflow")
