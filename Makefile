@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test coverage lint types bench bench-plan bench-heal kills fuzz score agents matrix docs browser clean
+.PHONY: test coverage lint types bench bench-plan bench-heal kills fuzz score guests matrix docs browser clean
 
 $(STAMP): pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(VENV)
@@ -58,7 +58,7 @@ score: $(STAMP)
 	$(BIN)/python -m tests.score $(NAMES) $(if $(WRITE),--write)
 
 # The frameworks' own test suites plain, watched and with --heal, for hours; SUITES="skorch torch" for some.
-agents: $(STAMP)
+guests: $(STAMP)
 	$(BIN)/python bench/guests.py $(SUITES)
 
 # The oldest and newest versions that docs/support.md claims, each in an environment of its own; NAMES="..." for some.

@@ -17,6 +17,13 @@ import pytest
 
 HOLTER = [sys.executable, "-m", "holter"]
 
+# Tests start hundreds of processes. Each would compile our modules anew where this is set, for half of its time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# Threads that spin while they wait for each other take the cores from the tests beside them. A test of threads asks for
+# its own number.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Whoever started the tests may ignore these, as a shell does for what it runs in the background; Holter would rightly
 # leave them ignored, and the tests of signals would wait for nothing.
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
