@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.endings.ward import Case, as_text
+from tests.needs import needs
 
 TENSORFLOW = """
 import time
@@ -108,7 +109,7 @@ while time.monotonic() - began < 13 or step < 20:
 @pytest.mark.tensorflow
 def test_a_number_that_changes_is_named_and_a_warm_up_is_not(case: Callable[..., Case]) -> None:
     """The same step, once with a Python number and once with three batch sizes."""
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     sick, well = case(BY_NUMBER).start(), case(WARM_UP).start()
     sick.finish()
     well.finish()
@@ -124,7 +125,7 @@ def test_a_number_that_changes_is_named_and_a_warm_up_is_not(case: Callable[...,
 @pytest.mark.tensorflow
 def test_ever_new_lengths_under_xla_are_named_and_a_few_are_not(case: Callable[..., Case]) -> None:
     """The same model, once with any length up to 200 and once with five buckets."""
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     sick = case(UNDER_XLA.replace("LENGTH", "int(rng.integers(10, 200))")).start()
     well = case(UNDER_XLA.replace("LENGTH", "(20, 40, 60, 80, 100)[step % 5]")).start()
     sick.finish()

@@ -13,9 +13,9 @@ from tests.agent.agent_run import Run, run
 from tests.endings.conftest import memory_cgroup  # noqa: F401 - a fixture
 from tests.endings.ward import Case
 from tests.heal.tight_keras import tight
+from tests.needs import needs
 
-pytest.importorskip("tensorflow")
-pytest.importorskip("keras")
+needs("tensorflow", "keras")
 
 pytestmark = pytest.mark.tensorflow
 

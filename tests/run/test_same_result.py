@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.conftest import Holter
+from tests.needs import needs
 
 TORCH = """
 import torch
@@ -63,7 +64,7 @@ def test_losses_and_weights_are_identical_to_the_last_bit(
     holter: Holter, monkeypatch: pytest.MonkeyPatch, framework: str, script: str
 ) -> None:
     """All losses, the weights' sums and stdout as a whole are those of a run without Holter."""
-    pytest.importorskip(framework)
+    needs(framework)
     path = holter.script(script)
     monkeypatch.delenv("OMP_NUM_THREADS")  # with as many threads as the framework takes by itself
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")  # which do not spin while they wait for each other
