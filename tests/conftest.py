@@ -17,11 +17,56 @@ import pytest
 
 HOLTER = [sys.executable, "-m", "holter"]
 
+# Tests start hundreds of processes. Each would compile our modules anew where this is set, for half of its time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# Threads that spin while they wait for each other take the cores from the tests beside them. A test of threads asks for
+# its own number.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Whoever started the tests may ignore these, as a shell does for what it runs in the background; Holter would rightly
 # leave them ignored, and the tests of signals would wait for nothing.
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
+# Files that take longest, in this order; then the folders that start frameworks, then the rest. A long file that begins
+# last would leave the other cores with nothing to do.
+LONGEST = [
+    "guests/test_suites.py",
+    "endings/test_thrash_named.py",
+    "heal/test_resume.py",
+    "heal/test_keras.py",
+    "heal/test_nan_torch.py",
+    "endings/test_forecasts.py",
+    "endings/test_recompile_named.py",
+    "agent/test_torch_adapter.py",
+    "heal/test_collect.py",
+    "agent/test_traces.py",
+    "heal/test_loader_split.py",
+    "endings/test_early_stops.py",
+    "agent/test_calm.py",
+    "agent/test_patches.py",
+    "heal/test_soft_wall.py",
+    "endings/test_look_alikes.py",
+    "agent/test_holdings.py",
+    "planner/test_script.py",
+]
+LONG = ("guests", "endings", "heal", "agent", "score", "planner", "run", "views")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first; within a file nothing is moved."""
+
+    def place(item: pytest.Item) -> tuple[int, int]:
+        path = item.path.relative_to(Path(__file__).parent)
+        name, folder = path.as_posix(), path.parts[0]
+        return (
+            LONGEST.index(name) if name in LONGEST else len(LONGEST),
+            LONG.index(folder) if folder in LONG else len(LONG),
+        )
+
+    items.sort(key=place)
 
 
 class Holter:

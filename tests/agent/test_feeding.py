@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.agent_run import Run, run
+from tests.needs import needs
 
 TORCH = """
     import time, torch
@@ -80,8 +81,7 @@ def test_loaders_and_threads_of_pytorch(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    pytest.importorskip("keras")
-    pytest.importorskip("tensorflow")
+    needs("keras", "tensorflow")
     return run(tmp_path_factory.mktemp("fed"), KERAS)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.agent.agent_run import Run, run
+from tests.needs import needs
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -256,7 +257,7 @@ def test_no_code_of_the_user_s_is_called(tmp_path: Path) -> None:
 @pytest.mark.tensorflow
 def test_what_a_keras_callback_keeps_is_found(tmp_path: Path) -> None:
     """A callback that is in no variable of the script, and the predictions in it."""
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     script = (
         "import time, numpy as np, keras\n"
         "x = np.ones((512, 16), dtype='float32')\n"

@@ -6,10 +6,11 @@ import re
 import pytest
 
 from holter.record import ring_format as f
+from tests.needs import needs
 
 from .agent_run import Run, run
 
-pytest.importorskip("keras")
+needs("keras")
 pytestmark = pytest.mark.tensorflow
 
 HEAD = """

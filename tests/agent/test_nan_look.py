@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.agent.agent_run import Run, run
+from tests.needs import needs
 
 torch_only = pytest.mark.torch
 
@@ -272,7 +273,7 @@ KERAS = """
 )
 def test_keras_names_the_sample_and_trains_on_unchanged(tmp_path: Path, source: str) -> None:
     """Arrays given to fit and the tensors behind a dataset are read; the dataset's shuffling does not move on."""
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     script = KERAS.replace("BAD", "import tensorflow as tf; x[123, 4] = np.inf").replace("RATE", "0.01")
     script = script.replace("SOURCE", source)
     watched, plain = run(tmp_path / "a", script), run(tmp_path / "b", script, agent=False)
@@ -285,7 +286,7 @@ def test_keras_names_the_sample_and_trains_on_unchanged(tmp_path: Path, source: 
 @pytest.mark.tensorflow
 def test_keras_tells_each_batchs_loss_from_the_running_mean(tmp_path: Path) -> None:
     """A rate that is far too high: the losses before the first NaN grow by orders of magnitude."""
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     script = KERAS.replace("BAD", "x *= 30").replace("RATE", "50.0").replace("tanh", "relu")
     found = look(run(tmp_path, script.replace("SOURCE", "x, y, batch_size=16")))
 
@@ -297,7 +298,7 @@ def test_keras_tells_each_batchs_loss_from_the_running_mean(tmp_path: Path) -> N
 @pytest.mark.tensorflow
 def test_an_eager_tape_is_looked_at_before_its_update(tmp_path: Path) -> None:
     """The weights are still numbers, and none of the user's lines is run again."""
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     script = """
         import tensorflow as tf
         w = tf.Variable(tf.ones((3, 1)))

@@ -10,6 +10,7 @@ import pytest
 
 from holter.agent.patches import HEAL, PATCHES, PLAN, WATCH
 from tests.conftest import Holter
+from tests.needs import needs
 
 SCRIPT = Path(__file__).with_name("patched_process.py")
 AGENT = Path(__file__).parents[2] / "src" / "holter" / "agent"
@@ -49,8 +50,7 @@ def _differences(stock: list[dict[str, list[str]]], layers: tuple[str, ...]) -> 
 @pytest.mark.parametrize("layers", [(WATCH,), (WATCH, HEAL)], ids=["watched", "heal"])
 def test_what_is_patched_is_what_the_catalogue_says(holter: Holter, layers: tuple[str, ...]) -> None:
     """After a training with each framework exactly the catalogue's lines are found in the process."""
-    for framework in ("torch", "tensorflow", "keras", "lightning", "transformers"):
-        pytest.importorskip(framework)
+    needs("torch", "tensorflow", "keras", "lightning", "transformers")
 
     stock = _stock(holter, "run", *(["--heal"] if HEAL in layers else []))
 

@@ -5,10 +5,11 @@ import re
 import pytest
 
 from holter.record import ring_format as f
+from tests.needs import needs
 
 from .agent_run import Run, run
 
-pytest.importorskip("tensorflow")
+needs("tensorflow")
 pytestmark = pytest.mark.tensorflow
 
 LOOPS = """

@@ -8,6 +8,7 @@ import pytest
 
 from holter.agent.keras.observe.xla import _Compiled
 from holter.agent.torch.observe.compiles import explained
+from tests.needs import needs
 
 from .agent_run import Run, run
 
@@ -185,7 +186,7 @@ def last(told: Run, name: str, what: str = "") -> dict:
 
 @pytest.fixture(scope="module")
 def tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     return run(tmp_path_factory.mktemp("tf"), TENSORFLOW)
 
 
@@ -259,7 +260,7 @@ def test_a_model_compiled_anew_is_told_apart_from_another_model(tensorflow: Run)
 
 @pytest.fixture(scope="module")
 def xla(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     return run(tmp_path_factory.mktemp("xla"), XLA)
 
 

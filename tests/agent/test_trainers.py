@@ -3,6 +3,7 @@
 import pytest
 
 from holter.record import ring_format as f
+from tests.needs import needs
 
 from .agent_run import Run, run
 
@@ -96,13 +97,13 @@ for epoch in range(2):
 
 @pytest.fixture(scope="module")
 def lightning(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    pytest.importorskip("lightning")
+    needs("lightning")
     return run(tmp_path_factory.mktemp("lightning"), LIGHTNING)
 
 
 @pytest.fixture(scope="module")
 def transformers(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    pytest.importorskip("transformers")
+    needs("transformers")
     return run(tmp_path_factory.mktemp("transformers"), TRANSFORMERS)
 
 
@@ -167,7 +168,7 @@ def test_transformers_phases(transformers: Run) -> None:
 
 def test_accelerate_needs_nothing(tmp_path) -> None:
     """Under Accelerate, each update of the weights is one step, also when gradients are accumulated."""
-    pytest.importorskip("accelerate")
+    needs("accelerate")
     done = run(tmp_path, ACCELERATE)
     assert done.code == 0, done.err
     assert done.words is not None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.endings.ward import Case, as_text
+from tests.needs import needs
 
 TENSORFLOW = """
 import time
@@ -34,7 +35,7 @@ began, step = time.monotonic(), 0
 BY_NUMBER = (
     TENSORFLOW
     + """
-while time.monotonic() - began < 12 or step < 30:
+while time.monotonic() - began < 5 or step < 30:
     train_step(x, y, 1.0 / (1 + step))  # the line
     step += 1
 """
@@ -60,7 +61,7 @@ rng = np.random.default_rng(0)
 model = keras.Sequential([keras.Input((None, 8)), keras.layers.GRU(16), keras.layers.Dense(1)])
 model.compile("adam", "mse", jit_compile=True)  # the line
 began, step = time.monotonic(), 0
-while time.monotonic() - began < 12 or step < 12:
+while time.monotonic() - began < 6 or step < 9:
     x = rng.normal(size=(16, LENGTH, 8)).astype("float32")
     model.train_on_batch(x, x.mean((1, 2))[:, None])
     step += 1
@@ -74,7 +75,7 @@ torch.set_num_threads(1)
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 began, step = time.monotonic(), 0
-while time.monotonic() - began < 10 or step < 30:
+while time.monotonic() - began < 5 or step < 30:
     x = torch.randn(32, 8)
     traced = torch.jit.trace(model, x)  # the line
     loss = traced(x).pow(2).mean()
@@ -92,7 +93,7 @@ torch.set_num_threads(1)
 cell, head = torch.nn.LSTMCell(8, 16), torch.nn.Linear(16, 1)
 optimizer = torch.optim.Adam([*cell.parameters(), *head.parameters()], lr=0.01)
 began, step = time.monotonic(), 0
-while time.monotonic() - began < 16 or step < 20:
+while time.monotonic() - began < 13 or step < 20:
     x = torch.randn(16, 150, 8)
     h, c = torch.zeros(16, 16), torch.zeros(16, 16)
     for t in range(150):
@@ -108,7 +109,7 @@ while time.monotonic() - began < 16 or step < 20:
 @pytest.mark.tensorflow
 def test_a_number_that_changes_is_named_and_a_warm_up_is_not(case: Callable[..., Case]) -> None:
     """The same step, once with a Python number and once with three batch sizes."""
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     sick, well = case(BY_NUMBER).start(), case(WARM_UP).start()
     sick.finish()
     well.finish()
@@ -124,7 +125,7 @@ def test_a_number_that_changes_is_named_and_a_warm_up_is_not(case: Callable[...,
 @pytest.mark.tensorflow
 def test_ever_new_lengths_under_xla_are_named_and_a_few_are_not(case: Callable[..., Case]) -> None:
     """The same model, once with any length up to 200 and once with five buckets."""
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     sick = case(UNDER_XLA.replace("LENGTH", "int(rng.integers(10, 200))")).start()
     well = case(UNDER_XLA.replace("LENGTH", "(20, 40, 60, 80, 100)[step % 5]")).start()
     sick.finish()

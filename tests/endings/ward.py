@@ -45,6 +45,7 @@ class Case:
         self.text = Path(self.script).read_text()
         self.process: subprocess.Popen[bytes] | None = None
         self.code, self.out, self.err = 0, "", ""
+        self._verdict: dict[str, Any] | None = None
 
     def start(
         self,
@@ -72,7 +73,13 @@ class Case:
         return self.start(**how).finish()
 
     def verdict(self) -> dict[str, Any]:
-        return self.holter.why()
+        """As `holter why --json` gives it; once the run is over, asked for once."""
+        if self._verdict is not None:
+            return self._verdict
+        found = self.holter.why()
+        if self.process is not None and self.process.returncode is not None:
+            self._verdict = found
+        return found
 
     def kind(self) -> str:
         found: str = self.verdict()["ending"]["kind"]

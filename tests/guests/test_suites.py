@@ -10,6 +10,8 @@ from dataclasses import replace
 import pytest
 from bench.guests import SUITES, compare, source, told
 
+from tests.needs import needs
+
 # The most telling files of each suite that needs nothing but the environment of these tests.
 _CALLBACKS = "early_stopping terminate_on_nan learning_rate_scheduler lambda_callback swap_ema_weights"
 PARTS = {
@@ -23,10 +25,10 @@ PARTS = {
 def test_a_suite_comes_to_the_same_watched_and_with_heal(name: str) -> None:
     """Each test passes, fails or is skipped as it does without Holter, and torch's own to the last bit."""
     suite = next(suite for suite in SUITES if suite.name == name)
-    pytest.importorskip(name)
+    needs(name)
     suite = replace(suite, version=importlib.metadata.version(name).partition("+")[0])
     for beside in {"torch": ["expecttest"], "accelerate": ["parameterized"]}.get(name, []):
-        pytest.importorskip(beside)
+        needs(beside)
     try:
         folder = source(suite, sys.executable)
     except (subprocess.CalledProcessError, OSError) as error:

@@ -10,9 +10,9 @@ import pytest
 
 from holter.agent.keras.heal.micro_batch import catching
 from tests.agent.agent_run import run
+from tests.needs import needs
 
-pytest.importorskip("tensorflow")
-pytest.importorskip("keras")
+needs("tensorflow", "keras")
 
 pytestmark = pytest.mark.tensorflow
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.agent.agent_run import run
 from tests.heal.conftest import Three
+from tests.needs import needs
 
 # A model that refers to itself, and an optimizer: 32 MB for each pass, of which Python's own collector sees a handful.
 TORCH = """
@@ -68,7 +69,7 @@ def test_models_that_are_made_one_after_the_other_find_room(
 ) -> None:
     """Killed without --heal; with it the run finishes in one go, with the loss and the names that it has without a
     limit."""
-    pytest.importorskip(framework)
+    needs(framework)
     dies, _free, healed = three_ways(text, room)
 
     assert dies.code in (137, -9, 139)  # TensorFlow may crash where the kernel refuses it memory
@@ -143,7 +144,7 @@ def test_near_the_limit_no_copy_of_ours_is_held_or_made(monkeypatch: pytest.Monk
 
 def test_a_gradient_is_found_as_long_as_its_graph_lives(tmp_path: Path) -> None:
     """Also one that is asked for only after the registry has let go; with the graph its entry is gone."""
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     script = """
         import gc, sys
         import tensorflow as tf

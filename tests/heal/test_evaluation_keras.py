@@ -10,9 +10,9 @@ import pytest
 
 from tests.agent.agent_run import Run, run
 from tests.heal.tight_keras import tight
+from tests.needs import needs
 
-pytest.importorskip("tensorflow")
-pytest.importorskip("keras")
+needs("tensorflow", "keras")
 
 pytestmark = pytest.mark.tensorflow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -13,14 +13,14 @@ from tests.agent.agent_run import Run, run
 from tests.endings.conftest import memory_cgroup  # noqa: F401 - a fixture
 from tests.endings.ward import Case
 from tests.heal.tight_keras import tight
+from tests.needs import needs
 
-pytest.importorskip("tensorflow")
-pytest.importorskip("keras")
+needs("tensorflow", "keras")
 
 pytestmark = pytest.mark.tensorflow
 
 BEGIN = """
-import json, os
+import json, os, time
 import keras
 import numpy as np
 import tensorflow as tf
@@ -57,10 +57,13 @@ def dense(*between, penalty="l2"):
 END = """
 print(json.dumps(told))
 """
+# The end of one part of a script that goes on: what came before it is read by its time.
+NEXT = """
+print(json.dumps([time.monotonic(), told]))
+told.clear()
+"""
 
-EXACT = (
-    BEGIN
-    + """
+EXACT = """
 model = dense()
 model.compile("adam", crossentropy, metrics=["accuracy"])
 fit("weights", model, x, y, sample_weight=w)
@@ -88,8 +91,108 @@ model.compile(keras.optimizers.SGD(1e-3), summed)
 fit("sum", model, x, y)
 told["batch"] = [float(value) for value in batch]
 """
-    + END
-)
+
+OWN = """
+class Own(keras.Model):
+    def __init__(self, *between):
+        super().__init__()
+        keras.utils.set_random_seed(1)
+        self.body = keras.Sequential([layers.Dense(16, activation="tanh"), *between, layers.Dense(3)])
+        self.words = layers.Embedding(9, 6)
+        self.seen = keras.metrics.Mean(name="loss")
+
+    def call(self, x, training=False):
+        return self.body(self.words(x)[:, 0] if x.dtype.is_integer else x, training=training)
+
+    def losses_of(self, x, y):
+        return crossentropy(y, self(x, training=True))
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.losses_of(x, y)
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, self.trainable_weights), self.trainable_weights))
+        self.seen.update_state(loss)
+        return {"loss": self.seen.result(), "twice": 2 * loss}
+
+
+class Summed(Own):
+    def losses_of(self, x, y):
+        return summed(y, self(x, training=True))
+
+
+class Compiled(Own):
+    train_step = tf.function(Own.train_step)
+
+
+class Contrast(Own):
+    def losses_of(self, x, y):
+        found = self(x)
+        return crossentropy(tf.range(tf.shape(found)[0]), found @ tf.transpose(found))
+
+
+class Twice(Own):
+    def train_step(self, data):
+        super().train_step(data)
+        return super().train_step(data)
+
+
+for name, model, at in [
+    ("mean", Own(), x), ("rows", Own(), words), ("sum", Summed(), x), ("compiled", Compiled(), x),
+    ("dropout", Own(layers.Dropout(0.3)), x), ("norm", Own(layers.BatchNormalization()), x),
+    ("contrast", Contrast(), x), ("twice", Twice(), x),
+]:
+    model.compile(keras.optimizers.Adam(1e-3 if name == "sum" else 1e-2))
+    end(name, model, model.fit(at[:32], y[:32], batch_size=16, epochs=2, shuffle=False, verbose=0))
+"""
+
+DECLINED = """
+class Counting(layers.Layer):
+    def build(self, shape):
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x):
+        self.calls.assign_add(1.0)
+        return x
+
+
+class Noisy(layers.Layer):
+    def call(self, x, training=False):
+        return x + tf.random.normal(tf.shape(x)) if training else x
+
+
+class Centred(layers.Layer):
+    def call(self, x):
+        return x - tf.reduce_mean(x, 0, keepdims=True)
+
+
+def contrast(_, found):
+    target = tf.range(tf.shape(found)[0])
+    return keras.losses.sparse_categorical_crossentropy(target, found @ tf.transpose(found), from_logits=True)
+
+
+model = dense(Centred())
+model.compile("sgd", crossentropy)
+fit("mixing", model, x, y)
+model = dense()
+model.compile("sgd", contrast)
+fit("contrast", model, x, y)
+model = dense()
+model.compile("sgd", summed)
+fit("penalty", model, x, y)
+model = dense(Counting())
+model.compile("sgd", crossentropy)
+fit("counting", model, x, y)
+model = dense(Noisy())
+model.compile("sgd", crossentropy)
+fit("noisy", model, x, y)
+model = dense()
+model.compile("sgd", crossentropy, run_eagerly=True)
+fit("eager", model, x, y)
+states = keras.Sequential([keras.Input(batch_shape=(4, 7, 1)), layers.LSTM(3, stateful=True), layers.Dense(3)])
+states.compile("sgd", crossentropy)
+end("states", states, states.fit(words[:44, :, None], y, batch_size=4, shuffle=False, verbose=0))
+"""
 
 
 def said(done: Run) -> dict[str, Any]:
@@ -108,10 +211,36 @@ def assert_same(one: Any, other: Any, within: float = 2e-5) -> None:
         assert one == pytest.approx(other, rel=within, abs=within)
 
 
-def test_a_batch_in_parts_has_the_same_update_and_metrics(tmp_path: Path) -> None:
+class Compared(NamedTuple):
+    """One part of the script: as it is, with its batches in parts, and what was told of that."""
+
+    wanted: dict[str, Any]
+    found: dict[str, Any]
+    split: Run
+
+
+@pytest.fixture(scope="module")
+def in_parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Compared]:
+    """All that is run in parts of up to 4, in one process: to import TensorFlow takes longer than any of it."""
+    text = BEGIN + EXACT + NEXT + OWN + NEXT + DECLINED + NEXT
+    plain = run(tmp_path_factory.mktemp("plain"), text)
+    split = run(tmp_path_factory.mktemp("split"), text, HOLTER_HEAL="safe", HOLTER_SPLIT="4")
+    compared, begin = {}, 0.0
+    for name, one, other in zip(("exact", "own", "declined"), parts_of(plain), parts_of(split), strict=True):
+        events = [event for event in split.events if begin <= event["m"] < other[0]]
+        compared[name], begin = Compared(one[1], other[1], split._replace(events=events)), other[0]
+    return compared
+
+
+def parts_of(done: Run) -> list[tuple[float, dict[str, Any]]]:
+    """Of each part when it was over, and what it came to."""
+    assert done.code == 0, done.err
+    return [(ended, told) for ended, told in map(json.loads, done.out.strip().splitlines())]
+
+
+def test_a_batch_in_parts_has_the_same_update_and_metrics(in_parts: dict[str, Compared]) -> None:
     """Sample weights, XLA, masks, several outputs, a sum, uneven last batches; exact is said where all was the same."""
-    plain, split = run(tmp_path / "a", EXACT), run(tmp_path / "b", EXACT, HOLTER_HEAL="safe", HOLTER_SPLIT="4")
-    found, wanted = said(split), said(plain)
+    wanted, found, split = in_parts["exact"]
 
     for name in ("weights", "compiled", "masks", "batch"):
         assert_same(found[name], wanted[name])
@@ -170,69 +299,9 @@ def test_a_batch_the_kernel_would_kill_for_is_split_before_its_first_step(
     assert acts[0]["text"].startswith("the batch of 512 takes at least ")
 
 
-OWN = (
-    BEGIN
-    + """
-class Own(keras.Model):
-    def __init__(self, *between):
-        super().__init__()
-        keras.utils.set_random_seed(1)
-        self.body = keras.Sequential([layers.Dense(16, activation="tanh"), *between, layers.Dense(3)])
-        self.words = layers.Embedding(9, 6)
-        self.seen = keras.metrics.Mean(name="loss")
-
-    def call(self, x, training=False):
-        return self.body(self.words(x)[:, 0] if x.dtype.is_integer else x, training=training)
-
-    def losses_of(self, x, y):
-        return crossentropy(y, self(x, training=True))
-
-    def train_step(self, data):
-        x, y = data
-        with tf.GradientTape() as tape:
-            loss = self.losses_of(x, y)
-        self.optimizer.apply_gradients(zip(tape.gradient(loss, self.trainable_weights), self.trainable_weights))
-        self.seen.update_state(loss)
-        return {"loss": self.seen.result(), "twice": 2 * loss}
-
-
-class Summed(Own):
-    def losses_of(self, x, y):
-        return summed(y, self(x, training=True))
-
-
-class Compiled(Own):
-    train_step = tf.function(Own.train_step)
-
-
-class Contrast(Own):
-    def losses_of(self, x, y):
-        found = self(x)
-        return crossentropy(tf.range(tf.shape(found)[0]), found @ tf.transpose(found))
-
-
-class Twice(Own):
-    def train_step(self, data):
-        super().train_step(data)
-        return super().train_step(data)
-
-
-for name, model, at in [
-    ("mean", Own(), x), ("rows", Own(), words), ("sum", Summed(), x), ("compiled", Compiled(), x),
-    ("dropout", Own(layers.Dropout(0.3)), x), ("norm", Own(layers.BatchNormalization()), x),
-    ("contrast", Contrast(), x), ("twice", Twice(), x),
-]:
-    model.compile(keras.optimizers.Adam(1e-3 if name == "sum" else 1e-2))
-    end(name, model, model.fit(at[:32], y[:32], batch_size=16, epochs=2, shuffle=False, verbose=0))
-"""
-    + END
-)
-
-
-def test_a_step_of_ones_own_in_parts_is_proven_on_a_few_samples(tmp_path: Path) -> None:
+def test_a_step_of_ones_own_in_parts_is_proven_on_a_few_samples(in_parts: dict[str, Compared]) -> None:
     """The same update, equivalent with the reason, or declined: where it compares samples or makes several updates."""
-    plain, split = run(tmp_path / "a", OWN), run(tmp_path / "b", OWN, HOLTER_HEAL="safe", HOLTER_SPLIT="4")
-    found, wanted = said(split), said(plain)
+    wanted, found, split = in_parts["own"]
 
     for name in ("mean", "rows", "compiled", "sum"):
         assert_same(found[name]["weights"], wanted[name]["weights"])
@@ -248,63 +317,9 @@ def test_a_step_of_ones_own_in_parts_is_proven_on_a_few_samples(tmp_path: Path) 
     assert split.kind("guest-error") == []
 
 
-DECLINED = (
-    BEGIN
-    + """
-class Counting(layers.Layer):
-    def build(self, shape):
-        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
-
-    def call(self, x):
-        self.calls.assign_add(1.0)
-        return x
-
-
-class Noisy(layers.Layer):
-    def call(self, x, training=False):
-        return x + tf.random.normal(tf.shape(x)) if training else x
-
-
-class Centred(layers.Layer):
-    def call(self, x):
-        return x - tf.reduce_mean(x, 0, keepdims=True)
-
-
-def contrast(_, found):
-    target = tf.range(tf.shape(found)[0])
-    return keras.losses.sparse_categorical_crossentropy(target, found @ tf.transpose(found), from_logits=True)
-
-
-model = dense(Centred())
-model.compile("sgd", crossentropy)
-fit("mixing", model, x, y)
-model = dense()
-model.compile("sgd", contrast)
-fit("contrast", model, x, y)
-model = dense()
-model.compile("sgd", summed)
-fit("penalty", model, x, y)
-model = dense(Counting())
-model.compile("sgd", crossentropy)
-fit("counting", model, x, y)
-model = dense(Noisy())
-model.compile("sgd", crossentropy)
-fit("noisy", model, x, y)
-model = dense()
-model.compile("sgd", crossentropy, run_eagerly=True)
-fit("eager", model, x, y)
-states = keras.Sequential([keras.Input(batch_shape=(4, 7, 1)), layers.LSTM(3, stateful=True), layers.Dense(3)])
-states.compile("sgd", crossentropy)
-end("states", states, states.fit(words[:44, :, None], y, batch_size=4, shuffle=False, verbose=0))
-"""
-    + END
-)
-
-
-def test_what_cannot_be_proven_is_declined_and_run_as_it_is(tmp_path: Path) -> None:
+def test_what_cannot_be_proven_is_declined_and_run_as_it_is(in_parts: dict[str, Compared]) -> None:
     """Samples that depend on each other, a penalty on a sum, a layer that counts, noise, eager and stateful models."""
-    plain, split = run(tmp_path / "a", DECLINED), run(tmp_path / "b", DECLINED, HOLTER_HEAL="safe", HOLTER_SPLIT="4")
-    found, wanted = said(split), said(plain)
+    wanted, found, split = in_parts["declined"]
 
     for name in wanted:
         if name != "noisy":  # which draws as many numbers as it is called

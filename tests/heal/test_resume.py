@@ -9,6 +9,7 @@ import pytest
 
 from holter.agent.torch.heal.loop_state import Snapshot, put_back
 from tests.agent.agent_run import Run, run
+from tests.needs import needs
 
 KILL = """
 import os, signal, sys
@@ -113,7 +114,7 @@ def stages(data: str, *, width: int = 6, at: str = "pass", between: str = "pass"
 )
 def test_a_stage_never_gets_the_state_of_one_that_was_skipped(tmp_path: Path, data: str, width: int, made: str) -> None:
     """Killed once stage 1 is done: stage 2 is the first fit of the next process, and is trained as it is."""
-    pytest.importorskip("keras")
+    needs("keras")
     text = stages(data, width=width, between="strike()", made=made)
     second = Attempts(tmp_path / "healed", text).both()
     alone = plain(tmp_path / "plain", text, "done1", "struck")
@@ -125,7 +126,7 @@ def test_a_stage_never_gets_the_state_of_one_that_was_skipped(tmp_path: Path, da
 
 def test_a_stage_that_was_killed_goes_on_though_the_one_before_it_is_skipped(tmp_path: Path) -> None:
     """Its data tell which one it is; what it ends with is what it would have ended with."""
-    pytest.importorskip("keras")
+    needs("keras")
     text = stages(ARRAYS, at="strike()", made="keras.Input((6,)), " + MADE)
     second = Attempts(tmp_path / "healed", text).both()
     alone = plain(tmp_path / "plain", text, "done1", "struck")
@@ -137,7 +138,7 @@ def test_a_stage_that_was_killed_goes_on_though_the_one_before_it_is_skipped(tmp
 
 def test_where_two_stages_can_not_be_told_apart_the_second_attempt_begins_them_anew(tmp_path: Path) -> None:
     """A stream shows nothing of its data: it is said once, and both are trained whole."""
-    pytest.importorskip("keras")
+    needs("keras")
     text = stages(STREAM, at="strike()").replace('if os.path.exists("done%d" % stage)', "if False")
     second = Attempts(tmp_path / "healed", text).both()
 
@@ -149,7 +150,7 @@ def test_where_two_stages_can_not_be_told_apart_the_second_attempt_begins_them_a
 
 def test_a_fit_goes_on_also_where_no_seed_is_set(tmp_path: Path) -> None:
     """Killed in the third epoch of five: it goes on there, and the history that the script reads is whole."""
-    pytest.importorskip("keras")
+    needs("keras")
     text = """
 os.environ.update(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
 import keras, numpy as np
@@ -176,7 +177,7 @@ print("history", past.epoch, len(past.history["loss"]), int(model.optimizer.iter
 
 def test_many_fits_go_on_in_the_one_that_was_killed(tmp_path: Path) -> None:
     """A search with a seed: the models of all fits that were done are what they were, and are not trained again."""
-    pytest.importorskip("keras")
+    needs("keras")
     text = """
 os.environ.update(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
 import keras, numpy as np
@@ -205,7 +206,7 @@ for number in range(5):
 
 def test_a_rate_that_differs_is_another_training(tmp_path: Path) -> None:
     """A grid with the same seed and data for each rate, whose first fit is skipped once it is done."""
-    pytest.importorskip("keras")
+    needs("keras")
     text = """
 os.environ.update(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
 import keras, numpy as np
@@ -333,8 +334,7 @@ def test_a_loop_over_another_model_gets_no_state(tmp_path: Path) -> None:
 def test_trainers_go_on_from_their_own_checkpoints(tmp_path: Path) -> None:
     """Lightning, then Hugging Face, each killed once: of each the newest checkpoint of this run is used. A fit that was
     done is run again: its data can't be seen, and it may be another one's turn."""
-    pytest.importorskip("lightning")
-    pytest.importorskip("transformers")
+    needs("lightning", "transformers")
     text = """
 import torch
 import lightning.pytorch as pl

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.agent.agent_run import Run, run
+from tests.needs import needs
 
-pytest.importorskip("tensorflow")
-pytest.importorskip("keras")
+needs("tensorflow", "keras")
 
 pytestmark = pytest.mark.tensorflow
 

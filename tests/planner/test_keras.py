@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import holter
 
-keras = pytest.importorskip("keras")
 pytestmark = pytest.mark.tensorflow
 
 
-def test_a_compiled_model_is_planned_and_left_as_it_was() -> None:
+@pytest.fixture(scope="module")
+def keras() -> Any:
+    """Imported when the first of these tests is run, and not by everybody who collects them."""
+    return pytest.importorskip("keras")
+
+
+def test_a_compiled_model_is_planned_and_left_as_it_was(keras: Any) -> None:
     """Weights by their count, two more copies for Adam, and a largest batch that fits."""
     layers = [keras.layers.Dense(256, activation="relu"), keras.layers.Dense(10)]
     model = keras.Sequential([keras.Input((64,)), *layers])
@@ -26,7 +33,7 @@ def test_a_compiled_model_is_planned_and_left_as_it_was() -> None:
     assert all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True))
 
 
-def test_a_model_that_is_not_compiled_says_what_to_do() -> None:
+def test_a_model_that_is_not_compiled_says_what_to_do(keras: Any) -> None:
     """There is no optimizer to plan for."""
     with pytest.raises(ValueError, match="compile"):
         holter.plan(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))

@@ -17,6 +17,7 @@ import pytest
 
 from tests.conftest import Holter
 from tests.endings.conftest import memory_cgroup  # noqa: F401 - a fixture
+from tests.needs import needs
 from tests.views.collecting import Collector, event_file, wandb_stats
 
 SICK = """
@@ -207,7 +208,7 @@ print(json.dumps(found))
 @pytest.mark.tensorflow
 def test_tensorflow_reads_what_is_written(holter: Holter) -> None:
     """Lengths, checksums and fields are TFRecord's and TensorBoard's own; a hostile message stays a text."""
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     import subprocess
 
     from holter.views.export import Moment, News, Run

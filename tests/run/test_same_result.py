@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.conftest import Holter
+from tests.needs import needs
 
 TORCH = """
 import torch
@@ -59,10 +60,14 @@ print([float(w.numpy().astype("float64").sum()).hex() for w in model.weights])
 
 
 @pytest.mark.parametrize(("framework", "script"), [("torch", TORCH), ("tensorflow", KERAS)])
-def test_losses_and_weights_are_identical_to_the_last_bit(holter: Holter, framework: str, script: str) -> None:
+def test_losses_and_weights_are_identical_to_the_last_bit(
+    holter: Holter, monkeypatch: pytest.MonkeyPatch, framework: str, script: str
+) -> None:
     """All losses, the weights' sums and stdout as a whole are those of a run without Holter."""
-    pytest.importorskip(framework)
+    needs(framework)
     path = holter.script(script)
+    monkeypatch.delenv("OMP_NUM_THREADS")  # with as many threads as the framework takes by itself
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")  # which do not spin while they wait for each other
     plain = subprocess.run([sys.executable, path], capture_output=True, check=True, cwd=holter.folder)
 
     watched = holter.run(sys.executable, path)
