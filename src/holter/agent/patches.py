@@ -77,7 +77,8 @@ PATCHES = [
          "on_train_begin on_train_end on_epoch_begin on_epoch_end on_train_batch_begin on_train_batch_end "
          "on_test_begin on_test_end on_test_batch_end on_predict_begin on_predict_end on_predict_batch_end",
          "steps of `fit`; a callback of our own would be listed with the user's"),
-    *_of(WATCH, _KERAS, "keras/observe/adapter_keras.py", _TRAINER, "fit", "an error that leaves it is the training's"),
+    *_of(WATCH, _KERAS, "keras/observe/adapter_keras.py", _TRAINER, "fit evaluate predict",
+         "an error that leaves them is reported to no callback"),
     *_of(WATCH, _KERAS, "keras/observe/adapter_keras.py", _TRAINER, "train_on_batch test_on_batch predict_on_batch",
          "they report to no callback"),
     *_of(WATCH, _KERAS, "keras/observe/adapter_keras.py", "keras.src.optimizers.base_optimizer.BaseOptimizer", "__init__ apply",
@@ -91,7 +92,7 @@ PATCHES = [
     *_of(WATCH, _KERAS, "keras/observe/feed.py", "keras.src.trainers.data_adapters.py_dataset_adapter", "get_index",
          "which threads make batches"),
     # ---- TensorFlow, watched
-    *_of(WATCH, _TF, "keras/observe/functions.py", _FUNCTION, "__init__ __call__",
+    *_of(WATCH, _TF, "keras/observe/adapter_tensorflow.py", _FUNCTION, "__init__ __call__",
          "steps of a `tf.function`; TensorFlow tells nobody that one is called"),
     *_of(WATCH, _TF, "keras/observe/traces.py", "tensorflow.python.eager.polymorphic_function.tracing_compilation",
          "_create_concrete_function", "entered only when it really traces"),
@@ -154,9 +155,9 @@ PATCHES = [
     *_of(HEAL, _KERAS, "keras/heal/healer.py", "MODEL", "train_function",
          "the model's own step on chunks, or one that holds back a bad update", "after a failure or a restart"),
     # ---- trainers under --heal
-    *_of(HEAL, _LIGHTNING, "trainers/resume_lightning.py", "lightning.pytorch.trainer.trainer.Trainer", "fit",
+    *_of(HEAL, _LIGHTNING, "trainers/resume.py", "lightning.pytorch.trainer.trainer.Trainer", "fit",
          "goes on from its own checkpoint after a restart; where to is an argument"),
-    *_of(HEAL, _TRANSFORMERS, "trainers/resume_transformers.py", "transformers.trainer.Trainer", "train",
+    *_of(HEAL, _TRANSFORMERS, "trainers/resume.py", "transformers.trainer.Trainer", "train",
          "goes on from its own checkpoint after a restart; where to is an argument"),
     # ---- holter plan
     *_of(PLAN, _TORCH, "../planner/first_steps_torch.py", "torch.nn.modules.module.Module", "__call__",

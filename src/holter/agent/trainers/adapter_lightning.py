@@ -44,9 +44,9 @@ def install(agent, lightning):
         wrap.timed(lightning.Trainer, "save_checkpoint", agent.beat, f.CHECKPOINT)
 
     def arm_resume():
-        from . import resume_lightning
+        from . import resume
 
-        resume_lightning.arm(agent, lightning)
+        resume.arm(agent, lightning.Trainer, resume.Lightning)
 
     if agent.heal:
         agent.guard(arm_resume)()

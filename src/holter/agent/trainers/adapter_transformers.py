@@ -18,7 +18,7 @@ _LIBRARY = ("transformers", "torch")
 
 
 def install(agent, trainer_module):
-    """Patch this Trainer, part by part."""
+    """Patch this Trainer; returns the reason when it is another than the one that is known."""
     plan = TrainerPlan(agent, "transformers")
     trainer_class = trainer_module.Trainer
 
@@ -47,9 +47,9 @@ def install(agent, trainer_module):
                 wrap.timed(trainer_class, name, agent.beat, f.CHECKPOINT)
 
     def arm_resume():
-        from . import resume_transformers
+        from . import resume
 
-        resume_transformers.arm(agent, trainer_class)
+        resume.arm(agent, trainer_class, resume.Transformers)
 
     if agent.heal:
         agent.guard(arm_resume)()

@@ -4,7 +4,7 @@ from ...record import ring_format as f
 
 
 class TrainerPlan:
-    """Tells for one Trainer; steps and phases within them come from the PyTorch adapter."""
+    """Reports for one Trainer; steps and phases within them come from the PyTorch adapter."""
 
     def __init__(self, agent, source):
         self.agent = agent
@@ -19,14 +19,14 @@ class TrainerPlan:
         self.agent.greet("trainer")
         beat.open()
         self.first_step = beat.steps
-        self.planned = max(_whole(steps) - done_before, 0)
-        self.epochs = _whole(epochs)
+        self.planned = max(_as_int(steps) - done_before, 0)
+        self.epochs = _as_int(epochs)
         total = self.first_step + self.planned if self.planned else 0
         if plan is not None:
             plan.known = True  # for good: a Trainer also draws from loaders before and after it trains
-            plan.told = (self.epochs, _whole(per_epoch), total)
-        beat.plan(steps=total, per_epoch=_whole(per_epoch), epochs=self.epochs)
-        self.agent.say("plan", steps=total, epochs=self.epochs, steps_per_epoch=_whole(per_epoch), source=self.source)
+            plan.told = (self.epochs, _as_int(per_epoch), total)
+        beat.plan(steps=total, per_epoch=_as_int(per_epoch), epochs=self.epochs)
+        self.agent.say("plan", steps=total, epochs=self.epochs, steps_per_epoch=_as_int(per_epoch), source=self.source)
 
     def epoch(self, epoch):
         """Epoch number `epoch` begins, counted from 1."""
@@ -50,6 +50,6 @@ class TrainerPlan:
         )
 
 
-def _whole(number):
+def _as_int(number):
     """A count as an int; 0 for what is unknown or without end."""
     return int(number) if number is not None and 0 < number < 1 << 60 else 0

@@ -2,7 +2,7 @@
 
 from ...observe.retraces import CLOSURE, SCALAR, SHAPE, shortened
 
-_MOST = 64  # leaves of one signature that are looked at
+_MAX_ARGUMENTS = 64  # leaves of one signature that are looked at
 
 
 def signature_of(function_type):
@@ -10,19 +10,19 @@ def signature_of(function_type):
     leaves = []
     for name, parameter in function_type.parameters.items():
         _flatten(name, parameter.type_constraint, leaves)
-        if len(leaves) >= _MOST:
+        if len(leaves) >= _MAX_ARGUMENTS:
             break
     return tuple(leaves)
 
 
 def _flatten(name, trace_type, leaves):
-    if len(leaves) >= _MOST:
+    if len(leaves) >= _MAX_ARGUMENTS:
         return
     kind = type(trace_type).__name__
-    parts = _parts(kind, trace_type)
-    if parts is not None:
-        for part_name, part in parts:
-            _flatten("%s%s" % (name, part_name), part, leaves)
+    members = _members(kind, trace_type)
+    if members is not None:
+        for member_name, member in members:
+            _flatten("%s%s" % (name, member_name), member, leaves)
     elif kind == "Literal":
         value = trace_type.value
         # NumPy's numbers and enumerations come as themselves; what matters is that they are no tensors.
@@ -35,22 +35,22 @@ def _flatten(name, trace_type, leaves):
         leaves.append((name, "other", "%s #%x" % (kind, hash(trace_type) & 0xFFFFFF)))
 
 
-def _parts(kind, trace_type):
-    """The named parts of a container, or None for what is none."""
+def _members(kind, trace_type):
+    """What a container holds, by name; None for what is none."""
     if kind == "Tuple":
-        return [("[%d]" % n, part) for n, part in enumerate(trace_type.components)]
+        return [("[%d]" % n, one) for n, one in enumerate(trace_type.components)]
     if kind == "List":
-        return [("[%d]" % n, part) for n, part in enumerate(trace_type.components_tuple.components)]
+        return [("[%d]" % n, one) for n, one in enumerate(trace_type.components_tuple.components)]
     if kind == "Dict":
-        return [("[%r]" % key, part) for key, part in trace_type.mapping.items()]
+        return [("[%r]" % key, one) for key, one in trace_type.mapping.items()]
     if kind in ("NamedTuple", "Attrs"):
         named = getattr(trace_type, "named_attributes", trace_type)
-        parts = named.attributes.components
-        return [("." + key, parts[n]) for n, key in enumerate(named.attribute_names[: len(parts)])]
+        values = named.attributes.components
+        return [("." + key, values[n]) for n, key in enumerate(named.attribute_names[: len(values)])]
     element = getattr(trace_type, "element_spec", None)  # a dataset or its iterator
     if element is not None:
         rows = element if isinstance(element, (tuple, list)) else [element]
-        return [("[%d]" % n, part) for n, part in enumerate(rows)]
+        return [("[%d]" % n, one) for n, one in enumerate(rows)]
     return None
 
 
@@ -76,12 +76,12 @@ def shapes_of(args, kwargs):
 
 def _gather(thing, found):
     if isinstance(thing, (tuple, list)):
-        for part in thing[:_MOST]:
-            _gather(part, found)
+        for one in thing[:_MAX_ARGUMENTS]:
+            _gather(one, found)
     elif isinstance(thing, dict):
-        for part in thing.values():
-            _gather(part, found)
-    elif len(found) < _MOST:
+        for one in thing.values():
+            _gather(one, found)
+    elif len(found) < _MAX_ARGUMENTS:
         at_once = getattr(thing, "_shape_tuple", None)  # TensorFlow's own, without an object of its shapes
         if at_once is not None:
             found.append(at_once())
@@ -110,12 +110,12 @@ def shapes_named(function, args, kwargs):
 
 def _name(name, thing, rows):
     if isinstance(thing, (tuple, list)):
-        for n, part in enumerate(thing[:_MOST]):
-            _name("%s[%d]" % (name, n), part, rows)
+        for n, one in enumerate(thing[:_MAX_ARGUMENTS]):
+            _name("%s[%d]" % (name, n), one, rows)
     elif isinstance(thing, dict):
-        for key, part in thing.items():
-            _name("%s[%r]" % (name, key), part, rows)
-    elif len(rows) < _MOST and _is_array(thing):
+        for key, one in thing.items():
+            _name("%s[%r]" % (name, key), one, rows)
+    elif len(rows) < _MAX_ARGUMENTS and _is_array(thing):
         kind = getattr(thing.dtype, "name", str(thing.dtype))
         rows.append((name, SHAPE, "(%s) %s" % (", ".join(str(size) for size in thing.shape), kind)))
 
