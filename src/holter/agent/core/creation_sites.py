@@ -14,7 +14,7 @@ def site_of(frame):
 
 
 class _Site:
-    __slots__ = ("alive", "made", "objects", "reported", "reported_at", "where")
+    __slots__ = ("alive", "made", "reported", "reported_at", "where")
 
     def __init__(self, where):
         self.where = where
@@ -22,7 +22,6 @@ class _Site:
         self.alive = 0
         self.reported = (0, 0)
         self.reported_at = 0.0
-        self.objects = []
 
 
 class Census:
