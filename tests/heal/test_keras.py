@@ -376,6 +376,30 @@ def test_a_batch_with_a_nan_is_undone_and_from_then_on_held_back(tmp_path: Path)
     assert healed.kind("guest-error") == []
 
 
+ALL_BAD = (
+    BEGIN
+    + """
+x[:, 2] = np.nan
+model = dense()
+model.compile("sgd", crossentropy)
+fit("nan", model, x, y)
+end("nan", model, model.fit(x, y, batch_size=4, epochs=4, verbose=0))
+"""
+    + END
+)
+
+
+@pytest.mark.parametrize("parts", ["", "2"])
+def test_where_every_update_is_bad_it_gives_up_and_the_updates_are_made(tmp_path: Path, parts: str) -> None:
+    """In parts or not: the run is not kept going as if something were learnt."""
+    done = run(tmp_path, ALL_BAD, HOLTER_HEAL="safe", HOLTER_SPLIT=parts)
+
+    assert any(value != value for value in said(done)["nan"]["weights"])
+    (event,) = done.kind("declined")
+    assert event["because"].endswith("`x` holds NaN or an infinity in sample 0 of the batch")
+    assert done.kind("guest-error") == []
+
+
 def test_without_heal_nothing_is_held_back_or_split(tmp_path: Path) -> None:
     plain = run(tmp_path, NAN, KIND="nan", HOLTER_SPLIT="4")
 

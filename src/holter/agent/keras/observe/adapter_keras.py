@@ -64,23 +64,25 @@ class _Adapter:
         Fits(self.loop).patch(self.keras.callbacks.CallbackList)
 
     def patch_fit(self):
-        """An error that leaves `fit` may be caught by the script and never be shown; no batch is under way then."""
+        """An error that leaves `fit` may be caught by the script and never be shown; its batch is over then."""
         for name, report in (
             ("fit", self.raised_through), ("evaluate", wrap.drop_own_frame), ("predict", wrap.drop_own_frame),
         ):  # fmt: skip
             self._patch_entry(wrap.owner_of(self.keras.Model, name), name, report)
 
     def _patch_entry(self, owner, name, report):
-        inner, loop = getattr(owner, name), self.loop
+        inner, loop, beat = getattr(owner, name), self.loop, self.loop.beat
 
         @functools.wraps(inner)
         def call(*args, **kwargs):
+            before, phase = (loop.busy, loop.in_fit), beat.phase
             try:
                 return inner(*args, **kwargs)
             except BaseException as error:
                 report(error)
                 if loop.mine():
-                    loop.busy = loop.in_fit = 0
+                    loop.busy, loop.in_fit = before
+                    beat.enter(phase)
                 raise
 
         setattr(owner, name, call)

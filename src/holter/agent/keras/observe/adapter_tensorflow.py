@@ -27,6 +27,7 @@ from .. import retained
 from .feed import Feed
 from .loop import loop_of, loss_name
 from .traces import Traces
+from .xla import XlaCompiles
 
 _AGENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -240,6 +241,7 @@ class Functions:
     def __init__(self, agent, loop):
         self.agent = agent
         self.loop = loop
+        self.xla = XlaCompiles(loop.traces)
         self.step_functions = {}  # id -> (weak reference, "apply" or "assign", what it counts as)
         self.waiting = 0  # calls of an assigning function that are not counted yet
 
@@ -247,13 +249,13 @@ class Functions:
         inner = function_class.__call__
         loop, beat, enter, guard = self.loop, self.loop.beat, self.loop.beat.enter, self.loop.guard
         known, called, mark = self.step_functions, self._called, self._mark
-        xla = loop.traces.xla
+        traces, xla = loop.traces, self.xla
 
         @functools.wraps(inner)
         def __call__(function, *args, **kwargs):  # noqa: N807
             outermost = not loop.depth and not loop.busy and get_ident() == loop.thread
             applied, assigned = loop.applied, loop.assigned
-            began, traced, within = monotonic(), xla.traced, xla.inner
+            began, traced, within = monotonic(), traces.traced_seconds, xla.inner
             if outermost:
                 loop.depth = 1
                 steps = beat.steps
