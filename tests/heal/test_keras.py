@@ -376,23 +376,23 @@ def test_a_batch_with_a_nan_is_undone_and_from_then_on_held_back(tmp_path: Path)
     assert healed.kind("guest-error") == []
 
 
-ALL_BAD = (
+MOST_BAD = (
     BEGIN
     + """
-x[:, 2] = np.nan
+x[16:, 2] = np.nan
 model = dense()
 model.compile("sgd", crossentropy)
 fit("nan", model, x, y)
-end("nan", model, model.fit(x, y, batch_size=4, epochs=4, verbose=0))
+end("nan", model, model.fit(x, y, batch_size=4, epochs=12, shuffle=False, verbose=0))
 """
     + END
 )
 
 
 @pytest.mark.parametrize("parts", ["", "2"])
-def test_where_every_update_is_bad_it_gives_up_and_the_updates_are_made(tmp_path: Path, parts: str) -> None:
+def test_where_most_updates_are_bad_it_gives_up_and_they_are_made(tmp_path: Path, parts: str) -> None:
     """In parts or not: the run is not kept going as if something were learnt."""
-    done = run(tmp_path, ALL_BAD, HOLTER_HEAL="safe", HOLTER_SPLIT=parts)
+    done = run(tmp_path, MOST_BAD, HOLTER_HEAL="safe", HOLTER_SPLIT=parts)
 
     assert any(value != value for value in said(done)["nan"]["weights"])
     (event,) = done.kind("declined")
