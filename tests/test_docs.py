@@ -100,7 +100,7 @@ def test_each_folder_of_the_source_says_what_it_is_for() -> None:
     """Five lines: what it is for, what comes in, what goes out, where to add one."""
     source = Path(holter.__file__).parent
     units = ("rules", "formats", "inject")  # like units, explained one folder above
-    folders = [path.parent for path in source.rglob("__init__.py") if path.parent not in (source,)]
+    folders = sorted({path.parent for path in source.rglob("*.py")} - {source})
 
     for folder in folders:
         if folder.name not in units:

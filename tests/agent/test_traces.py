@@ -302,13 +302,9 @@ def test_what_fit_draws_in_its_step_is_known_by_its_bytes(xla: Run) -> None:
 
 
 @pytest.mark.tensorflow
-def test_batches_that_workers_make_are_known_by_their_shapes(xla: Run) -> None:
-    """Keras turns tf.data's own counting off then; the first batch may have gone by before that is known."""
-    found = by_xla(xla, "# by workers")[-1]
-
-    assert found["count"] in (11, 12)
-    assert found["draws"]
-    assert all(e.startswith("(2, ") and e.endswith(", 4)") for e in found["changes"][0]["examples"])
+def test_nothing_is_said_of_batches_whose_size_cannot_be_known(xla: Run) -> None:
+    """Keras turns tf.data's own counting off for what the workers of a PyDataset make."""
+    assert by_xla(xla, "# by workers") == []
 
 
 @pytest.mark.tensorflow

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holter.agent.keras.heal.micro_batch import catching
+from holter.agent.keras.heal.micro_batch import noting
 from tests.agent.agent_run import run
 from tests.needs import needs
 
@@ -191,7 +191,7 @@ def test_what_a_script_has_put_on_an_optimizer_or_a_layer_is_there_after_a_trace
     """While a step is traced ours stands in its place; then its own is back, and what was not there is gone."""
     own, bare = SimpleNamespace(apply=print), SimpleNamespace()
     noted: list[object] = []
-    with catching([own, bare], noted):
+    with noting([own, bare], noted):
         own.apply([1], [2])
         bare.apply_gradients([(3, 4)])
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holter.agent.core.ring import Ring
+from holter.agent.core.heartbeat import Ring
 from holter.record import ring_format as f
 from holter.record.ring_reader import NotARing, RingView
 from tests.record.rings import ring, set_word, step_slot

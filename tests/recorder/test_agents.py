@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holter.agent.core.ring import Ring
+from holter.agent.core.heartbeat import Ring
 from holter.record import lines
 from holter.record import ring_format as f
 from holter.recorder.loop.agents import Agents

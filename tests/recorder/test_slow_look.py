@@ -177,9 +177,9 @@ def asked_child(folder: Path, text: str) -> Iterator[subprocess.Popen[str]]:
 
 SCRIPT = """
 import sys, time
-from holter.agent.core import stack_dump, stack_thread
-stack_dump.arm(sys.argv[1])
-stack_thread.start(sys.argv[1])
+from holter.agent.core import stacks
+stacks.arm(sys.argv[1])
+stacks.start(sys.argv[1])
 print("ready", flush=True)
 begun, total = time.monotonic(), 0
 while time.monotonic() - begun < 30:
@@ -209,9 +209,9 @@ def test_a_real_process_is_asked_in_a_moment_and_goes_on(tmp_path):
 
 BUSY = """
 import sys, threading, time
-from holter.agent.core import stack_dump, stack_thread
-stack_dump.arm(sys.argv[1])
-stack_thread.start(sys.argv[1])
+from holter.agent.core import stacks
+stacks.arm(sys.argv[1])
+stacks.start(sys.argv[1])
 
 
 class Odd:
@@ -261,9 +261,9 @@ def test_threads_at_work_outlive_two_thousand_questions(tmp_path):
 
 STUCK = """
 import ctypes, sys, time
-from holter.agent.core import stack_dump, stack_thread
-stack_dump.arm(sys.argv[1])
-stack_thread.start(sys.argv[1])
+from holter.agent.core import stacks
+stacks.arm(sys.argv[1])
+stacks.start(sys.argv[1])
 print("ready", flush=True)
 while True:
     ctypes.PyDLL(None).sleep(60)  # with the GIL
@@ -286,9 +286,9 @@ def test_a_process_whose_gil_is_stuck_in_compiled_code_is_asked_by_a_signal(tmp_
 
 FULL = """
 import ctypes, sys, time
-from holter.agent.core import stack_dump, stack_thread
-stack_dump.arm(sys.argv[1])
-stack_thread.start(sys.argv[1])
+from holter.agent.core import stacks
+stacks.arm(sys.argv[1])
+stacks.start(sys.argv[1])
 print("ready", flush=True)
 {block}
 """
@@ -322,14 +322,13 @@ def test_a_question_that_compiled_code_leaves_open_is_put_to_faulthandler(tmp_pa
 
 FORKED = """
 import os, sys, time
-from holter.agent.core import stack_dump, stack_thread
-stack_dump.arm(sys.argv[1])
-stack_thread.start(sys.argv[1])
+from holter.agent.core import stacks
+stacks.arm(sys.argv[1])
+stacks.start(sys.argv[1])
 child = os.fork()
 if not child:
-    stack_dump.born_of_fork(sys.argv[1])
-    stack_thread.born_of_fork()
-    stack_thread.start(sys.argv[1])
+    stacks.born_of_fork(sys.argv[1])
+    stacks.start(sys.argv[1])
 os.write(1, b"%d\\n" % os.getpid())  # a line at once: two write into one pipe
 while True:
     time.sleep(0.01)
@@ -354,9 +353,9 @@ def test_a_forked_child_answers_for_itself(tmp_path):
 
 CLOSED = """
 import os, sys, time
-from holter.agent.core import stack_dump, stack_thread
-stack_dump.arm(sys.argv[1])
-stack_thread.start(sys.argv[1])
+from holter.agent.core import stacks
+stacks.arm(sys.argv[1])
+stacks.start(sys.argv[1])
 time.sleep(0.2)
 os.closerange(3, 1024)
 pipes = [os.pipe() for _ in range(500)]

@@ -5,15 +5,15 @@ In a process that is no training it opens one empty file for stacks, watches for
 
 import os
 import sys
+import time
 
 from ...record import environment
 from .exit_hooks import ExitHooks
 from .guard import Guard
 from .import_hook import ApiFinder, ImportHook
-from .report import Say
 
-# Variables that say which part a process plays; nothing else of the environment is ever recorded.
-_PART = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+# Variables that say which role a process has; nothing else of the environment is ever recorded.
+_ROLE = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 _EVER = float("inf")
 
 
@@ -29,7 +29,7 @@ class Agent:
         self.hook = ImportHook(self.guard)
         self.role = "python"
         self._heal = os.environ.get(environment.HEAL)
-        self.parts = None  # under --heal: what hands out batches in parts, where that is asked for
+        self.parts = None  # under --heal: what hands out batches in chunks, where that is asked for
         self._beat = None
         self._census = None
         self._holdings = None
@@ -77,26 +77,26 @@ class Agent:
         return self._holdings
 
     def _make_ring(self):
-        from .ring import Ring
+        from .heartbeat import Ring
 
         ring = Ring(self.folder)
         self.guard.words = ring.words
         return ring
 
     def greet(self, role=None):
-        """Say hello, once for each part that this process turns out to play."""
+        """Say hello, once for each role that this process turns out to have."""
         if self._greeted and (role is None or role == self.role):
             return
         self._greeted = True
         self.role = role or self.role
         if role is not None:
             self.answer()
-        part = {name.lower(): os.environ[name] for name in _PART if name in os.environ}
+        facts = {name.lower(): os.environ[name] for name in _ROLE if name in os.environ}
         argv = getattr(sys, "argv", None) or [""]
         if argv[0].endswith(".py"):
-            part["file"] = os.path.abspath(argv[0])
+            facts["file"] = os.path.abspath(argv[0])
         version = "%d.%d.%d" % sys.version_info[:3]
-        self.say("guest", ppid=os.getppid(), python=version, role=self.role, argv0=argv[0], **part)
+        self.say("guest", ppid=os.getppid(), python=version, role=self.role, argv0=argv[0], **facts)
 
     def adapter(self, framework, version, install):
         """Let an adapter in, or record why it was declined."""
@@ -112,10 +112,10 @@ class Agent:
             self.say("adapter", framework=framework, version=version, state="on")
 
     def answer(self):
-        """From here on there is something in this process to ask for: a framework, or the part that it plays."""
-        from . import stack_thread
+        """From here on there is something in this process to ask for: a framework, or the role that it has."""
+        from . import stacks
 
-        self.guard(stack_thread.start)(self.folder)
+        self.guard(stacks.start)(self.folder)
 
     def born_of_fork(self):
         """In a forked child: leave the parent's ring and files alone, and be an agent of this process's own."""
@@ -131,19 +131,18 @@ class Agent:
             self._census.born_of_fork()
         if self._holdings is not None:
             self._holdings.reset()
-        from . import stack_dump, stack_thread
+        from . import stacks
 
-        stack_dump.born_of_fork(self.folder)
-        stack_thread.born_of_fork()
+        stacks.born_of_fork(self.folder)
 
 
 def arrive(folder):
     """Set everything up; runs before the script's first line."""
     agent = Agent(folder)
     sys.modules["_holter"].agent = agent  # type: ignore[attr-defined]
-    from . import import_hook, stack_dump
+    from . import import_hook, stacks
 
-    agent.guard(stack_dump.arm)(folder)
+    agent.guard(stacks.arm)(folder)
     import_hook.wait_for_frameworks(agent)
     agent.hook.install()
     sys.meta_path.append(ApiFinder())
@@ -153,3 +152,52 @@ def arrive(folder):
     import atexit
 
     atexit.register(agent.guard(agent.exit_hooks.at_exit))
+
+
+# --- Rare facts from inside the process: JSON lines appended to a file of this process's own
+
+# An agent that talks too much is cut off: the record stays bounded whatever the script does.
+_MAX_LINES = 5000
+_MAX_BYTES = 4 << 20
+
+
+class Say:
+    """Appends one line per fact with a single write, so that a kill leaves at most one torn line at the end."""
+
+    def __init__(self, path):
+        self.path = path
+        self.pid = os.getpid()
+        self.lines = 0
+        self.bytes = 0
+        self.torn = False
+
+    def __call__(self, kind, /, **fields):
+        if self.lines >= _MAX_LINES or self.bytes >= _MAX_BYTES:
+            return
+        self.lines += 1
+        try:
+            data = self._line(kind, fields)
+        except Exception:
+            return  # something that can't be written down: the rest still can
+        try:
+            self._append(data)
+        except OSError:
+            self.lines = _MAX_LINES  # a full or vanished folder: fall silent, the training goes on
+
+    def _line(self, kind, fields):
+        import json  # not before there is something to say: a script may bring a module of that name itself
+
+        line = {"k": kind, "t": time.time(), "m": time.monotonic(), "pid": self.pid}
+        line.update(fields)
+        return json.dumps(line, default=str, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+
+    def _append(self, data):
+        # Opened for each line: a script that closes all files may have been given our number for one of its own.
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            if self.torn:
+                data = b"\n" + data
+            self.bytes += len(data)
+            self.torn = os.write(fd, data) != len(data)
+        finally:
+            os.close(fd)

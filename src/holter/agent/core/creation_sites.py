@@ -5,7 +5,7 @@ import weakref
 
 from .user_frame import place_of, user_frame
 
-_SITES = 200  # a script that makes things on more lines than this is counted, not listed
+_MAX_SITES = 200  # a script that makes things on more lines than this is counted, not listed
 
 
 def site_of(frame):
@@ -14,15 +14,14 @@ def site_of(frame):
 
 
 class _Site:
-    __slots__ = ("alive", "made", "objects", "told", "told_at", "where")
+    __slots__ = ("alive", "made", "reported", "reported_at", "where")
 
     def __init__(self, where):
         self.where = where
         self.made = 0
         self.alive = 0
-        self.told = (0, 0)
-        self.told_at = 0.0
-        self.objects = []
+        self.reported = (0, 0)
+        self.reported_at = 0.0
 
 
 class Census:
@@ -36,7 +35,7 @@ class Census:
     def born(self, what, thing, site=None, **facts):
         """Note a new object; `site` is the user's line that made it, as `site_of` gives it, where it is known.
 
-        `facts` are told with it: what it was made with, of the first that was made on that line.
+        `facts` are reported with it: what it was made with, of the first that was made on that line.
         """
         site = site or site_of(user_frame(2))
         if site is None:
@@ -44,7 +43,7 @@ class Census:
         key = (what, type(thing).__name__, site[0], site[1])
         entry = self.sites.get(key)
         if entry is None:
-            if len(self.sites) >= _SITES:
+            if len(self.sites) >= _MAX_SITES:
                 return
             where = dict(place_of(*site), what=what, name=type(thing).__name__, **facts)
             entry = self.sites[key] = _Site(where)
@@ -60,21 +59,21 @@ class Census:
         self._refs[number] = weakref.ref(thing, died)
         entry.made += 1
         entry.alive += 1
-        # The first is told at once, so that a run that dies early has it; the rest at the pace of `tell`.
+        # The first is reported at once, so that a run that dies early has it; the rest at the pace of `tell`.
         if entry.made == 1:
-            self._tell(entry, time.monotonic())
+            self._report(entry, time.monotonic())
 
     def born_of_fork(self):
-        """In a forked child: what the parent made is the parent's to tell."""
+        """In a forked child: what the parent made is the parent's to report."""
         self.sites = {}
 
     def tell(self, now):
         """Say what has changed, at most once a second per line; called now and then from a step."""
         for site in list(self.sites.values()):
-            if (site.made, site.alive) != site.told and now - site.told_at >= 1.0:
-                self._tell(site, now)
+            if (site.made, site.alive) != site.reported and now - site.reported_at >= 1.0:
+                self._report(site, now)
 
-    def _tell(self, site, now):
-        site.told = (site.made, site.alive)
-        site.told_at = now
+    def _report(self, site, now):
+        site.reported = (site.made, site.alive)
+        site.reported_at = now
         self.say("made", made=site.made, alive=site.alive, **site.where)

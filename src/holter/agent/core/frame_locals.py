@@ -1,7 +1,7 @@
 """The variables of a running function, read so that its `locals()` stays what the script made of it.
 
 Python 3.13 gives a view, and 3.12 has a function for one variable. Before, there is only `f_locals`, which fills the
-dict that `locals()` gives to the script. It is read where nobody can tell: not for code that may ask for that dict
+dict that `locals()` gives to the script. It is read where nobody can notice: not for code that may ask for that dict
 itself, and not where somebody holds the dict; what was put into it is taken out again.
 """
 
@@ -20,21 +20,21 @@ def read(frame, *names):
     """The variables of a frame by their names, of those that are asked for or of all; {} where it can't be done."""
     code = frame.f_code
     if not code.co_flags & _FUNCTION or sys.version_info >= (3, 13):
-        held = frame.f_locals
-        return {name: held[name] for name in names or list(held) if name in held}
+        values = frame.f_locals
+        return {name: values[name] for name in names or list(values) if name in values}
     own = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
     wanted = [name for name in own if name in names] if names else own
     if sys.version_info >= (3, 12):
         return _one_by_one(frame, wanted)
     if not wanted or _asks(code):
         return {}
-    held = frame.f_locals
-    if sys.getrefcount(held) > _OURS:
+    values = frame.f_locals
+    if sys.getrefcount(values) > _OURS:
         _asking[code] = True
         return {}
-    found = {name: held[name] for name in wanted if name in held}
+    found = {name: values[name] for name in wanted if name in values}
     for name in own:  # what else somebody has put there is theirs
-        held.pop(name, None)
+        values.pop(name, None)
     return found
 
 

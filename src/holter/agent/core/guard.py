@@ -1,6 +1,6 @@
-"""The one guard around everything of ours inside the training process: errors are counted and told, never raised."""
+"""The one guard around all of ours inside the training process: errors are counted and reported, never raised."""
 
-_TOLD_AT_MOST = 20
+_MAX_REPORTED = 20
 _HANDLED = ("SIGALRM", "SIGCHLD", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGVTALRM", "SIGPROF")
 
 
@@ -24,7 +24,7 @@ def of_a_handler(error):
 
 
 class Guard:
-    """Counts our own errors; the first are told in words."""
+    """Counts our own errors; the first are reported in words."""
 
     def __init__(self, say, words=None):
         self.say = say
@@ -41,7 +41,7 @@ class Guard:
                 from ...record.ring_format import W_ERRORS
 
                 self.words[W_ERRORS] = self.count
-            if self.count <= _TOLD_AT_MOST:
+            if self.count <= _MAX_REPORTED:
                 self.say("guest-error", where=where, error="%s: %s" % (type(error).__name__, str(error)[:300]))
         except Exception:
             pass

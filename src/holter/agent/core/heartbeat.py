@@ -9,19 +9,23 @@ memory: no locks, no I/O, no allocation that lives on. Two things keep it small 
   out at once.
 """
 
+import errno
+import mmap
+import os
 from array import array
 from math import inf, nan
 from time import monotonic_ns as clock
+from zlib import crc32
 
 from ...record import ring_format as f
 
 _pack = f.BODY.pack
 _WINDOW = 20_000_000  # ns between slots
-_SHORT = 20_000_000  # ns: steps below this are skimmed
-_OF = 8  # at most one short step in this many is split into phases
-_CALLS = 10  # calls of adapters that one skimmed step may take
+_SHORT_STEP = 20_000_000  # ns: steps below this are skimmed
+_SKIMMED = 8  # at most one short step in this many is split into phases
+_SKIMMED_CALLS = 10  # calls of adapters that one skimmed step may take
 _NONE = [0] * len(f.PHASES)
-_PARTS = (2, 3, 4, 5, 6, 7, 8)
+_TIMED = (2, 3, 4, 5, 6, 7, 8)  # the phases whose time a slot holds
 
 
 class Beat:
@@ -107,7 +111,7 @@ class Beat:
         self.put(body)
 
     def enter(self, phase):
-        """Go over to another phase; returns the one that was left, for the way back."""
+        """Go over to another phase; returns the one before, for the way back."""
         now = clock()
         previous = self.phase
         self.spent[previous] += now - self.since
@@ -127,7 +131,7 @@ class Beat:
         if clock() >= self.skim_until:
             return False
         self.skipped += n
-        self.skim = _CALLS
+        self.skim = _SKIMMED_CALLS
         self.steps = self.words[4] = self.steps + n  # W_STEP
         return True
 
@@ -155,7 +159,7 @@ class Beat:
             self.skipped += n
             now = clock()
             if now < self.skim_until:
-                self.skim = _CALLS
+                self.skim = _SKIMMED_CALLS
             else:  # the next one is split into phases: its account begins here
                 self.skim = self.skim_until = 0
                 self.spent[:6] = _NONE[:6]
@@ -170,26 +174,26 @@ class Beat:
         words = self.words
         words[1] = 1
         words[2] = now
-        # what passed before the first step, and what lay between two of them, is no part of a step
+        # what passed before the first step, and what lay between two of them, does not belong to a step
         between = spent[6] + spent[7] + spent[8]
-        whole = max(0, now - self.ended - between - spent[0])
+        passed = max(0, now - self.ended - between - spent[0])
         one = spent[1] + spent[2] + spent[3] + spent[4] + spent[5]
         self.ended = now
-        self.time += whole
+        self.time += passed
         self.n += n + self.skipped
         self.full += n
         self.full_time += one
-        usual = max(0, whole - one) // self.skipped if self.skipped else one
+        usual = max(0, passed - one) // self.skipped if self.skipped else one
         self.low = min(self.low, one, usual)
         self.high = max(self.high, one, usual)
         self.skipped = 0
         sums = self.sums
-        for part in _PARTS:
-            sums[part] += spent[part]
+        for phase in _TIMED:
+            sums[phase] += spent[phase]
         spent[:] = _NONE
-        if one < _SHORT:
-            self.skim_until = now + max(_WINDOW, (_OF - 1) * one)
-            self.skim = _CALLS
+        if one < _SHORT_STEP:
+            self.skim_until = now + max(_WINDOW, (_SKIMMED - 1) * one)
+            self.skim = _SKIMMED_CALLS
         self.flags |= flags
         if flags & 1 and loss - loss == 0.0:
             self.loss_low = min(self.loss_low, loss)
@@ -219,8 +223,8 @@ class Beat:
     def flush(self):
         """At the end of the process: what the last window holds, and what was spent since."""
         self.enter(self.phase)
-        for part in _PARTS[4:]:
-            self.sums[part] += self.spent[part]
+        for phase in _TIMED[4:]:
+            self.sums[phase] += self.spent[phase]
         if self.skipped:
             self.n += self.skipped
             self.time += max(0, self.since - self.ended - sum(self.spent[6:]))
@@ -261,3 +265,52 @@ class Beat:
 
 def _nowhere(_body):
     pass
+
+
+# --- The writing side of the ring: one per process, mapped memory that outlives it
+
+_WRITTEN = f.BODY.size + f.CRC.size
+# A ring takes at most so small a share of what is free: in a container's 64 MB others need it more.
+_FREE_SHARE = 256
+_MIN_SLOTS = 64  # they hold more than a second, and the recorder comes each second
+
+
+class Ring:
+    """A mapped file whose every byte is reserved beforehand: a full disk can never turn a store into a SIGBUS."""
+
+    def __init__(self, folder):
+        found = os.statvfs(folder)
+        free = found.f_bavail * found.f_frsize
+        self.capacity = max(_MIN_SLOTS, min(f.CAPACITY, (free // _FREE_SHARE - f.HEADER) // f.SLOT))
+        size = f.HEADER + f.SLOT * self.capacity
+        if size * 8 > free:
+            raise OSError(errno.ENOSPC, "too little space")
+        made, pid = clock(), os.getpid()
+        # By the time, too: an earlier process may have had this number, or this one another program.
+        path = os.path.join(folder, "%d.%d.ring" % (pid, made))
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            zeros = bytes(1 << 16)
+            missing = size
+            while missing > 0:
+                missing -= os.write(fd, zeros[: min(missing, len(zeros))])
+            self.map = mmap.mmap(fd, size)
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+        head = f.HEAD.pack(f.MAGIC, f.VERSION, f.SLOT, self.capacity, pid, made, 0)
+        head = head[:-4] + f.CRC.pack(crc32(head[:-4]))
+        self.map[: len(head)] = head
+        end = f.WORDS_AT + 8 * f.WORDS
+        self.words = memoryview(self.map)[f.WORDS_AT : end].cast("Q")
+        self.head = 0
+
+    def put(self, body):
+        """Write one packed slot (all but its checksum); the header's count moves last."""
+        n = self.head
+        at = f.HEADER + (n % self.capacity) * f.SLOT
+        self.map[at : at + _WRITTEN] = body + f.CRC.pack(crc32(body))
+        self.head = n + 1
+        self.words[f.W_HEAD] = n + 1

@@ -4,13 +4,13 @@ import os
 import sys
 
 
-class _LoaderThatTells:
+class _ReportingLoader:
     """Stands in for a module's loader during its import only; afterwards the module carries its own again."""
 
-    def __init__(self, loader, spec, told):
+    def __init__(self, loader, spec, when_loaded):
         self._loader = loader
         self._spec = spec
-        self._told = told
+        self._when_loaded = when_loaded
 
     def __getattr__(self, name):
         if name == "_loader":  # a copy that is not filled in yet
@@ -27,12 +27,12 @@ class _LoaderThatTells:
         except Exception:
             pass
         self._loader.exec_module(module)
-        self._told(module)
+        self._when_loaded(module)
 
 
 # Python leaves its own import machinery out of a traceback, and out of the frames that `stacklevel` counts, by the
 # name of the file. Ours stands in the middle of it: under its own name both would change for the user.
-_LoaderThatTells.exec_module.__code__ = _LoaderThatTells.exec_module.__code__.replace(
+_ReportingLoader.exec_module.__code__ = _ReportingLoader.exec_module.__code__.replace(
     co_filename="<frozen importlib._bootstrap_external>"
 )
 
@@ -62,11 +62,11 @@ class ImportHook:
             if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
                 return None
 
-            def told(module):
+            def when_loaded(module):
                 for act in self.waiting.pop(name, ()):
                     act(module)
 
-            spec.loader = _LoaderThatTells(spec.loader, spec, told)
+            spec.loader = _ReportingLoader(spec.loader, spec, when_loaded)
             return spec
         except Exception as error:
             self.guard.caught("find_spec", error)
@@ -104,15 +104,12 @@ class ApiFinder:
         module.step, module.track, module.resumable = api.step, api.track, api.resumable
 
 
-# --- Finds the adapters: one file `adapter*.py` per framework, which names the modules that it waits for in
-# `WAITS_FOR`
-# and offers `install(agent, module)`.  An adapter imports nothing of its framework itself: it is woken when the
-# script has done so.
+# --- Finds the adapters: one file `adapter*.py` per framework
+# It names the modules that it waits for in `WAITS_FOR` and offers `install(agent, module)`. An adapter imports nothing
+# of its framework itself: it is woken when the script has done so.
 
 # Read from the files' first lines instead of importing them: a process that trains nothing pays for no adapter.
 _MARK = "WAITS_FOR = "
-
-
 _AGENT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -126,7 +123,7 @@ def _waits():
                     for line in source:
                         if line.startswith(_MARK):
                             found = os.path.relpath(path, _AGENT)[:-3].replace(os.sep, ".")
-                            yield found, [part.strip(" \"'()[]\n") for part in line[len(_MARK) :].split(",")]
+                            yield found, [one.strip(" \"'()[]\n") for one in line[len(_MARK) :].split(",")]
                             break
 
 

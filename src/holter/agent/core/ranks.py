@@ -8,8 +8,8 @@ import json
 import os
 import sys
 
-# As torchrun, Lightning, MPI and Slurm tell it: how many, and which one this is.
-_TOLD = (
+# As torchrun, Lightning, MPI and Slurm set them: how many, and which one this is.
+_VARIABLES = (
     ("WORLD_SIZE", "RANK"),
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("PMI_SIZE", "PMI_RANK"),
@@ -19,7 +19,7 @@ _TOLD = (
 
 def ranks():
     """How many ranks there are, and the number of this one."""
-    for size, rank in _TOLD:
+    for size, rank in _VARIABLES:
         if _number(size) > 1:
             return _number(size), _number(rank)
     distributed = sys.modules.get("torch.distributed")  # of processes that a script has started by itself
@@ -29,10 +29,10 @@ def ranks():
 
 
 def _workers():
-    """As TensorFlow's strategies are told of each other."""
+    """As TensorFlow's strategies know of each other."""
     try:
-        told = json.loads(os.environ.get("TF_CONFIG") or "{}")
-        return max(1, len(told["cluster"]["worker"])), int(told["task"]["index"])
+        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}")
+        return max(1, len(cluster["cluster"]["worker"])), int(cluster["task"]["index"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return 1, 0
 

@@ -3,31 +3,32 @@
 A function with a gradient of its own is entered there under a new name each time it is traced, and never taken out;
 Keras's optimizers trace one for each model. The entry holds the graph, the graph holds the weights: of every model that
 was ever fitted, `clear_session` or not. Here the gradient is moved to the graph that it belongs to, and the registry
-keeps a way to it. As long as a graph lives it is found as before; with the graph it is gone, and nobody can ask for it.
+keeps a reference to it. As long as a graph lives it is found as before; with the graph it is gone, and nobody can ask
+for it.
 """
 
 import sys
 import weakref
 
-_OF_A_TRACE = "CustomGradient-"
-_DEEP = 3
+_TRACED_PREFIX = "CustomGradient-"
+_MAX_DEPTH = 3
 
 
 def let_go():
     """Move what has been entered since the last time; returns how many graphs that concerns."""
     moved, entries = 0, _entries()
     for name, entry in list(entries.items()):
-        if name.startswith(_OF_A_TRACE) and not isinstance(entry.get("type"), _Way):
-            graph = _graph_of(entry["type"], _DEEP)
+        if name.startswith(_TRACED_PREFIX) and not isinstance(entry.get("type"), _GraphsOwn):
+            graph = _graph_of(entry["type"], _MAX_DEPTH)
             if graph is not None:
-                entry["type"] = _Way(graph, name, entry["type"], entries)
+                entry["type"] = _GraphsOwn(graph, name, entry["type"], entries)
                 moved += 1
     return moved
 
 
 def still_there():
-    """How many graphs the registry knows the way to."""
-    return sum(isinstance(entry.get("type"), _Way) for entry in _entries().values())
+    """How many graphs the registry refers to weakly."""
+    return sum(isinstance(entry.get("type"), _GraphsOwn) for entry in _entries().values())
 
 
 def _entries():
@@ -36,7 +37,7 @@ def _entries():
     return found if isinstance(found, dict) else {}
 
 
-class _Way:
+class _GraphsOwn:
     """Stands in the registry for a gradient that its graph keeps."""
 
     def __init__(self, graph, name, gradient, entries):

@@ -1,32 +1,34 @@
 """A train function of ours for one Keras model on TensorFlow: in force only after an act, never in calm.
 
 The batch is drawn before the step. It is run in micro-batches, each by the model's own `train_step` while its optimizer
-notes the gradients in place of an update; their sum is judged and applied once. With one micro-batch it is only the
-guard against updates that are not finite. Whatever goes wrong in here, the same batch is handed to the plain function.
+notes the gradients in place of an update; their sum is judged and applied once. With one micro-batch it only skips
+updates that are non-finite. Whatever goes wrong in here, the same batch is handed to the plain function.
 """
 
 from contextlib import contextmanager
 from typing import Any
 
 from ...heal.leaves import Unsplittable
-from .proof import prove
+from .proof import prove, put_back
 
-_CALLS = ("apply_gradients", "apply")
+# Its step begins without a batch, and the count is what is written before that is noticed.
+_UNCOUNTED = "Keras counts one update more at each end of data of unknown length, and parts do not"
 
 
 class MicroBatches:
     """Stands in for `model.train_function`: takes an iterator over batches, gives the logs of its last step."""
 
-    def __init__(self, healer, hold, model, parts):
-        self.healer, self.hold, self.tf, self.model, self.parts = healer, hold, healer.tf, model, parts
-        self.inner = model.train_function
+    def __init__(self, healer, updates, model, chunks):
+        self.healer, self.updates, self.tf, self.model, self.chunks = healer, updates, healer.tf, model, chunks
+        self.plain = model.train_function
         self.at_once = int(model.steps_per_execution or 1)
-        self.rows = 0  # samples of a micro-batch
-        self.part: "Any" = None
+        self.chunk_size = 0  # samples; 0 for the full batch
+        self.reported_size = 0
+        self.step: "Any" = None  # GradientStep
         self.proof = None
-        self.guards = not scales_loss(model.optimizer)
-        self.closing: "Any" = None
-        self.is_marked = self.is_left = False
+        self.skips_nonfinite = not scales_loss(model.optimizer)
+        self.apply_update: "Any" = None
+        self.has_no_mean = self.is_off = False
 
     # --- as Keras calls it --------------------------------------------------------------------------------
 
@@ -39,78 +41,91 @@ class MicroBatches:
                 if not number:
                     raise
                 break
-            logs = self.inner(iter((data,))) if self.is_left else self._step(without_optionals(self.tf, data))
+            logs = self.plain(iter((data,))) if self.is_off else self._step(without_optionals(self.tf, data))
         return logs
 
     def _step(self, data):
         before = []
         try:
             batch = Batch(self.tf, data)
-            if self.part is None or not self.part.takes(batch):
-                self._make(batch)
-            before = self.values()
+            if self.step is None or not self.step.takes(batch):
+                self._prepare(batch)
+            before = self.written_now()
             return self._run(batch, before)
         except Exception as error:
             failed = error
         failed.__traceback__ = failed.__context__ = None  # its frames hold the tensors of what failed
         put_back(before)
-        self.leave(failed)
-        return self.inner(iter((data,)))
+        self._switch_off(failed)
+        return self.plain(iter((data,)))
 
-    def leave(self, error):
-        """The plain function is the model's again, and told why."""
-        self.is_left = True
+    def _switch_off(self, error):
+        """The plain function is the model's again, and the reason is reported."""
+        self.is_off = True
         if self.model.train_function is self:
-            self.model.train_function = self.inner
-        self.hold.left(self, self.healer.words_for(error))
+            self.model.train_function = self.plain
+        because = self.updates.why_not_replaced = self.healer.reason_of(error)
+        self._report("declined", act="split-batch" if self.chunks > 1 else "hold-update", because=because)
 
-    def _make(self, batch):
+    def stop_skipping(self):
+        """Make updates as they come; a batch that is not split either is the plain function's again."""
+        self.skips_nonfinite = False
+        self.apply_update = own_function(self.tf, self._apply_update)  # the traced one would skip them still
+        if self.chunks == 1:
+            self.model.train_function = self.plain
+
+    def _prepare(self, batch):
         """Trace the step for micro-batches of any size; prove first that there may be several."""
-        part = Part(self.tf, self.model, self.healer.keras, batch, before=self.part)
-        if self.parts > 1:
-            self.rows = self.rows or max(1, -(-batch.size // self.parts))
-            self.proof = prove(self.tf, self.model, part, batch, self.healer.is_oom)
-        self.guards = self.guards and self.healer.loop.cpu_only  # a device would have to be waited for
-        self.part, self.closing = part, untold(self.tf, self._close)
+        step = GradientStep(self.tf, self.model, self.healer.keras, batch, before=self.step)
+        if self.chunks > 1:
+            self.chunk_size = self.chunk_size or max(1, -(-batch.size // self.chunks))
+            self.proof = prove(self.tf, self.model, step, batch, self.healer.is_oom)
+        # On a device the answer would have to be waited for.
+        self.skips_nonfinite = self.skips_nonfinite and self.healer.loop.cpu_only
+        self.step, self.apply_update = step, own_function(self.tf, self._apply_update)
 
-    def values(self):
+    def written_now(self):
         """What a step writes beside the weights, and what it is now."""
-        return [(variable, self.tf.identity(variable)) for variable in self.part.written]
+        return [(variable, self.tf.identity(variable)) for variable in self.step.written]
 
     # --- one batch ----------------------------------------------------------------------------------------
 
     def _run(self, batch, before):
-        if self.is_marked:
-            self._unmark()
-        done = self._all_parts(batch)
+        if self.has_no_mean:
+            self._count_again()
+        done = self._run_chunks(batch)
         total = sum(weight for weight, _ in done)
         scale = 1.0 if self.proof is None or self.proof.share == "sum" else batch.size / total
-        good = self.closing(self.part.summed([out for _, out in done]), self.tf.constant(scale, self.tf.float32))
-        if not self.guards or bool(good):
-            self.hold.ran(self, batch.size)
-            return self.proof.logs(done, total) if self.proof is not None else done[-1][1]["logs"]
+        gradients = self.step.summed([out for _, out in done])
+        is_made = self.apply_update(gradients, self.tf.constant(scale, self.tf.float32))
+        if not self.skips_nonfinite or bool(is_made):
+            self.updates.in_a_row = 0
+            if self.proof is None:
+                return done[-1][1]["logs"]
+            self._report_split(batch.size)
+            return self.proof.logs(done, total)
         put_back(before)
-        if self.hold.held_back(batch.data):
-            return self._mark()
+        if self.updates.skipped(batch.data):
+            return self.without_mean()
         return self.model.get_metrics_result()
 
-    def _all_parts(self, batch):
+    def _run_chunks(self, batch):
         """Micro-batches that do not fit are made smaller; those that did are not run again."""
-        done, begin, rows = [], 0, self.rows or batch.size
+        done, begin, size = [], 0, self.chunk_size or batch.size
         while begin < batch.size:
-            end = min(batch.size, begin + rows)
-            before = self.values() if self.proof is not None else []
-            cut = batch.cut(begin, end)
+            end = min(batch.size, begin + size)
+            before = self.written_now() if self.proof is not None else []
+            chunk = batch.chunk(begin, end)
             try:
-                out = self.part(cut)
+                out = self.step(chunk)
             except Exception as error:
                 if self.proof is None or not self.healer.is_oom(error):
                     raise
                 failed = error
             else:
-                weight = self.proof.weight(cut, out) if self.proof is not None else 1.0
+                weight = self.proof.weight(chunk, out) if self.proof is not None else 1.0
                 if self.proof is not None and self.proof.share != "sum":
-                    self.part.scale(out, weight / batch.size)
+                    self.step.scale(out, weight / batch.size)
                 done.append((weight, out))
                 begin = end
                 continue
@@ -118,58 +133,78 @@ class MicroBatches:
             if end - begin == 1:
                 raise Unsplittable("a single sample does not fit")
             put_back(before)
-            self.rows = rows = -(-(end - begin) // 2)
+            self.chunk_size = size = -(-(end - begin) // 2)
         return done
 
-    def _close(self, gradients, scale):
+    def _apply_update(self, gradients, scale):
         """The one update, where all of it is finite."""
-        tf, part = self.tf, self.part
+        tf, step = self.tf, self.step
         if self.proof is not None and self.proof.share != "samples":
             gradients = {place: scaled(tf, gradient, scale) for place, gradient in gradients.items()}
-        pairs = [(gradients.get(str(n)), variable) for n, variable in enumerate(part.variables)]
+        pairs = [(gradients.get(str(n)), variable) for n, variable in enumerate(step.variables)]
 
         def update():
-            part.optimizer.apply_gradients(pairs)
+            step.optimizer.apply_gradients(pairs)
             return tf.constant(True)
 
-        if not self.guards:
+        if not self.skips_nonfinite:
             return update()
-        if not part.optimizer.built:
-            part.optimizer.build(part.variables)
+        if not step.optimizer.built:
+            step.optimizer.build(step.variables)
         return tf.cond(finite(tf, gradients.values()), update, lambda: tf.constant(False))
+
+    # --- reports ------------------------------------------------------------------------------------------
+
+    def _report_split(self, size):
+        """Say once for each size of chunks in how many of them a batch was run, with one update."""
+        chunks = -(-size // self.chunk_size)
+        if chunks < 2 or self.reported_size == self.chunk_size:
+            return
+        self.reported_size = self.chunk_size
+        keeps, because = self.proof.keeps, self.proof.because
+        if keeps == "exact" and not self.updates.is_counted:
+            keeps, because = "equivalent", _UNCOUNTED
+        text = "the batch of %d would not fit: it is run in %d parts of up to %d" % (size, chunks, self.chunk_size)
+        self._report(
+            "intervention", act="split-batch", keeps=keeps, batch=size, rows=self.chunk_size, because=because, text=text
+        )
+
+    def _report(self, kind, /, **fields):
+        agent = self.healer.agent
+        agent.say(kind, step=agent.beat.steps + 1, model=type(self.model).__name__, **fields)
 
     # --- a mean over no batch ------------------------------------------------------------------------------
 
-    def _mark(self):
-        """Where only left out batches have been counted there is no mean: NaN, and not 0, which would be the best."""
+    def without_mean(self):
+        """Where only skipped batches have been counted there is no mean: NaN, and not 0, which would be the best."""
         tracker = self.model._loss_tracker
         if hasattr(tracker, "count") and not float(tracker.count.numpy()):
             tracker.total.assign(float("nan"))
             tracker.count.assign(1.0)
-            self.is_marked = True
+            self.has_no_mean = True
         return self.model.get_metrics_result()
 
-    def _unmark(self):
-        self.is_marked, tracker = False, self.model._loss_tracker
+    def _count_again(self):
+        self.has_no_mean, tracker = False, self.model._loss_tracker
         if float(tracker.total.numpy()) != float(tracker.total.numpy()):  # Keras may have begun anew meanwhile
             tracker.reset_state()
 
 
-class Part:
+class GradientStep:
     """The model's own step for some samples, traced once: its gradients are noted, and no update is made."""
 
-    def __init__(self, tf, model, keras, batch, quietly=(), before=None):
+    def __init__(self, tf, model, keras, batch, as_in_inference=(), before=None):
         self.tf, self.model, self.keras, self.batch, self.before = tf, model, keras, batch, before
         self.optimizer, self.variables = None, []
         step = type(model).train_step
-        self.step = getattr(step, "python_function", step)  # what the user has compiled is compiled with all
+        self.train_step = getattr(step, "python_function", step)  # what the user has compiled is compiled with all
         kind = keras.optimizers.Optimizer
         self.optimizers = list({id(one): one for one in vars(model).values() if isinstance(one, kind)}.values())
-        self.quietly = quietly
+        self.as_in_inference = as_in_inference
         self.specs = [tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype) for leaf in batch.leaves]
         if before is not None and before.batch.is_like(batch):  # but for lengths, which may be any from here on
             self.specs = [one.most_specific_common_supertype([two]) for one, two in zip(self.specs, before.specs)]  # noqa: B905
-        self.function = untold(tf, self._body, input_signature=(self.specs,), jit_compile=bool(model.jit_compile))
+        self.function = own_function(tf, self._body, input_signature=(self.specs,), jit_compile=bool(model.jit_compile))
         self.captured = list(self.function.get_concrete_function().graph.variables)
         own = [*model.trainable_variables, *(v for one in self.optimizers for v in one.variables)]
         own = {id(getattr(variable, "_value", variable)) for variable in own}
@@ -186,9 +221,9 @@ class Part:
         return dict(self.function(leaves))
 
     def _body(self, leaves):
-        tf, noted, seen = self.tf, [], []
-        with catching(self.optimizers, noted), inference(self.quietly), masks(self.model, seen):
-            logs = self.step(self.model, self.batch.packed(leaves))
+        tf, noted, masks = self.tf, [], []
+        with noting(self.optimizers, noted), in_inference(self.as_in_inference), noting_masks(self.model, masks):
+            logs = self.train_step(self.model, self.batch.packed(leaves))
         if len(noted) != 1:
             raise Unsplittable("its step makes %d updates" % len(noted) if noted else "its step makes no update")
         self.optimizer, pairs = noted[0]
@@ -197,8 +232,8 @@ class Part:
         if not known:
             raise Unsplittable("its step has no gradients")
         out = {"logs": logs, "gradients": known}
-        if len(seen) == 1 and seen[0] is not None:
-            out["mask"] = tf.reduce_sum(tf.cast(seen[0], tf.float32))
+        if len(masks) == 1 and masks[0] is not None:
+            out["mask"] = tf.reduce_sum(tf.cast(masks[0], tf.float32))
         return out
 
     def scale(self, out, by):
@@ -221,7 +256,7 @@ class Part:
 
 
 class Batch:
-    """The tensors of one batch, which are cut along their first axis."""
+    """The tensors of one batch, which is cut into chunks along their first axis."""
 
     def __init__(self, tf, data):
         self.tf, self.data = tf, data
@@ -247,9 +282,9 @@ class Batch:
             for a, b in zip(one, two)  # noqa: B905
         )
 
-    def cut(self, begin, end):
-        whole = begin == 0 and end == self.size
-        return self.leaves if whole else [leaf[begin:end] for leaf in self.leaves]
+    def chunk(self, begin, end):
+        is_all = begin == 0 and end == self.size
+        return self.leaves if is_all else [leaf[begin:end] for leaf in self.leaves]
 
     def packed(self, leaves):
         """A batch of the same structure, with these tensors."""
@@ -269,7 +304,7 @@ class Batch:
 
 
 @contextmanager
-def catching(optimizers, noted):
+def noting(optimizers, noted):
     """Note what optimizers are called with, in place of the update."""
 
     def note(optimizer):
@@ -287,7 +322,7 @@ def catching(optimizers, noted):
 
 
 @contextmanager
-def inference(layers):
+def in_inference(layers):
     """Have layers that draw numbers or compare samples by design do as in inference."""
 
     def still(layer):
@@ -299,7 +334,7 @@ def inference(layers):
 
 
 @contextmanager
-def masks(model, seen):
+def noting_masks(model, seen):
     """Note the mask of each output that a loss is computed of."""
     inner: "Any" = getattr(model, "_compute_loss", None)
 
@@ -314,7 +349,7 @@ def masks(model, seen):
 
 @contextmanager
 def _put(named):
-    # Not through `setattr`: Keras and TensorFlow would take it for a part of the model.
+    # Not through `setattr`: Keras and TensorFlow would track it with the model.
     before = [{name: vars(thing)[name] for name in ours if name in vars(thing)} for thing, ours in named]
     for thing, ours in named:
         vars(thing).update(ours)
@@ -331,15 +366,10 @@ def _put(named):
 
 
 def without_optionals(tf, data):
-    """A batch; newer versions of Keras hand on a missing part of it as an empty optional."""
+    """A batch; newer versions of Keras hand on missing targets or weights as an empty optional."""
     if any(isinstance(leaf, tf.experimental.Optional) for leaf in tf.nest.flatten(data)):
         return tf.nest.map_structure(lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, data)
     return data
-
-
-def put_back(values):
-    for variable, value in values:
-        variable.assign(value)
 
 
 def scaled(tf, gradient, by):
@@ -363,8 +393,8 @@ def scales_loss(optimizer):
     return any(cls.__name__ == "LossScaleOptimizer" for cls in type(optimizer).__mro__)
 
 
-def untold(tf, body, **how):
-    """A function of ours, of which TensorFlow tells the user nothing: few samples and many are traced each for once."""
+def own_function(tf, body, **how):
+    """A `tf.function` of ours, of whose retracing TensorFlow warns nobody: few samples and many are traced each."""
     made = tf.function(tf.autograph.experimental.do_not_convert(body), reduce_retracing=True, **how)
     made._omit_frequent_tracing_warning = True
     return made

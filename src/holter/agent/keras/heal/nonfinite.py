@@ -1,42 +1,41 @@
-"""An update that is not finite (Keras on TensorFlow): back to the last good state, and from then on held back.
+"""A non-finite update (Keras on TensorFlow): back to the last good state, and from then on skipped before it is made.
 
-In calm the plain step runs, and the loss that Keras tells anyway is read. When one is not finite, its update has been
-made: what the step has written is put back from the last good copy, and a guard (`micro_batch` with the batch in
-one) takes the place of the plain step, which leaves out all that a bad batch would write. The third in a row without a
-batch to blame goes back once more. What comes again after that is no matter of a batch: `--heal` lets go and says why,
-`--heal=all` lowers the learning rate. It acts a bounded number of times: then the run ends with its cause.
+In calm the plain step runs, and the loss that Keras reports anyway is read. When one is non-finite, its update has been
+made: what the step has written is put back from the last good copy, and a train function of ours (`micro_batch` with
+the batch in one) takes the place of the plain step, which skips all that a bad batch would write. The third in a row
+without a batch to blame goes back once more. What comes again after that is no matter of a batch: `--heal` stops
+acting and says why, `--heal=all` lowers the learning rate. It acts a bounded number of times: then the run ends with
+its cause.
+The policy is that of `agent/torch/heal/nonfinite_acts.py`, as far as a step that is seen afterwards allows.
 """
 
 import weakref
 from time import monotonic_ns
 
 from ...heal.copy_budget import allowance, copies
-from ...heal.nonfinite_reason import Level, Patience
+from ...heal.nonfinite_reason import Level, Patience, cure, ran_away
 from .micro_batch import MicroBatches, scales_loss
 
-_ROW = 3
-_BACKS, _BACKS_ALL = 2, 6
-_AGAIN = 200  # steps within which the same has happened again
-_TOLD = 5
-# Its step begins without a batch, and the count is what is written before that is noticed.
-_UNCOUNTED = "Keras counts one update more at each end of data of unknown length, and parts do not"
-_LAST, _FAR = 9, 30  # a loss has run away when one of the last is so many times the usual
+_MAX_IN_A_ROW = 3
+_MAX_BACKS, _MAX_BACKS_ALL = 2, 6  # times that it goes back before many good steps
+_AGAIN_STEPS = 200  # within which the same has happened again
+_FAR_STEPS, _FAR_SECONDS = 100, 3.0  # that may be undone and still be called equivalent; or a twentieth of all steps
+_REPORTS = 5  # of skipped updates; from there on at every doubling
 
 
-class Hold:
-    """What is known of one model, and done about it; it is asked after each step."""
+class NonfiniteUpdates:
+    """What is known of one model's updates, and done about those that are non-finite; asked after each step."""
 
     def __init__(self, healer, model):
         self.healer, self.agent, self.loop = healer, healer.agent, healer.loop
         self.model = weakref.ref(model)
-        self.name = type(model).__name__
         self.states = GoodStates(model)
-        self.held = self.row = 0
+        self.count = self.in_a_row = 0  # of skipped updates
         self.patience = Patience()
         self.backs, self.back_step, self.undone = 0, 0, 0
         self.losses_from = 0
-        self.why_no_guard = ""
-        self.told = None
+        self.reported_reasons = set()
+        self.why_not_replaced = ""  # the plain train function
         self.off = scales_loss(model.optimizer)
         self.is_counted = True  # the length of an epoch is known
         self.is_theirs = False  # the script looks at its losses itself
@@ -51,166 +50,136 @@ class Hold:
     def step_ended(self, logs, epoch):
         """After a step whose loss is known; gives the logs that Keras is to see."""
         loss = self.loop.loss
-        if self._is_guarded():
-            if not self.row and self.loop.beat.since >= self.states.next_at:
-                self._keep(epoch)
-            return logs
-        if loss - loss == 0.0:
-            if self.loop.beat.since >= self.states.next_at:
-                self._keep(epoch)
-            return logs
-        if not self._go_back("the loss is not finite", epoch):
+        is_good = not self.in_a_row if self._is_replaced() else loss - loss == 0.0
+        if is_good and self.loop.beat.since >= self.states.next_at:
+            self._keep(epoch)
+        if is_good or self._is_replaced() or not self._go_back("the loss is non-finite", epoch):
             return logs
         return self.model().get_metrics_result()
 
     def _keep(self, epoch):
         losses = self._losses()
-        may = self.agent.heal == "all" and self.states.step is not None
-        if may and self.states.level.ran_off(losses, bool(self.backs)):
+        may_change = self.agent.heal == "all" and self.states.step is not None
+        if may_change and self.states.level.ran_off(losses, bool(self.backs)):
             self._go_back("the loss ran away", epoch)
         else:
             self.states.keep(self.loop.beat.steps + 1, epoch, losses)
 
-    def _is_guarded(self):
+    def _is_replaced(self):
         return isinstance(self.model().train_function, MicroBatches)
 
-    # --- for the guard ------------------------------------------------------------------------------------
-
-    def held_back(self, data):
-        """An update was left out, and all that its step wrote; whether it is to be so further on."""
-        step, bad = self.agent.beat.steps + 1, _bad(self.healer.tf, data)
-        self.held, self.row = self.held + 1, self.row + 1
+    def skipped(self, data):
+        """An update was skipped, with all that its step wrote; False where that is the last time."""
+        step, bad_input = self.agent.beat.steps + 1, _bad_input(self.healer.tf, data)
+        self.count, self.in_a_row = self.count + 1, self.in_a_row + 1
         if not self.patience.spend(step):
-            why = bad or self._cure(self._grown())
-            self._let_go("%d of %d updates were not finite: %s" % (self.held, max(1, step), why))
+            why = bad_input or self._cure(self._ran_away())
+            self._stop("%d of %d updates were non-finite: %s" % (self.count, max(1, step), why))
             return False
-        if self.row >= _ROW and not bad:
-            return self._go_back("the last %d updates were not finite" % self.row, self.healer.epoch)
-        self._tell_held(step, bad or "a gradient is not finite")
+        if not bad_input and (self.in_a_row >= _MAX_IN_A_ROW or self._ran_away() is not None):
+            several = "the last %d updates were non-finite" % self.in_a_row
+            return self._go_back(several if self.in_a_row > 1 else "the update is non-finite", self.healer.epoch)
+        self._report_skipped(step, bad_input or "a gradient is non-finite")
         return True
-
-    def ran(self, micro, size):
-        """A batch was run, in how many micro-batches is told, with one update."""
-        self.row, parts = 0, -(-size // micro.rows) if micro.rows else 1
-        if parts > 1 and self.told != micro.rows:
-            self.told = micro.rows
-            text = "the batch of %d %s: it is run in %d parts of up to %d"
-            keeps, because = micro.proof.keeps, micro.proof.because
-            if keeps == "exact" and not self.is_counted:
-                keeps, because = "equivalent", _UNCOUNTED
-            self.agent.say(
-                "intervention", act="split-batch", keeps=keeps, step=self.agent.beat.steps + 1,
-                model=self.name, batch=size, rows=micro.rows, because=because,
-                text=text % (size, self.healer.words, parts, micro.rows),
-            )  # fmt: skip
-
-    def left(self, micro, why):
-        """The guard could not be kept, or the batch not be cut: the plain step goes on."""
-        self.why_no_guard = why
-        act = "split-batch" if micro.parts > 1 else "hold-update"
-        self.agent.say("declined", act=act, step=self.agent.beat.steps + 1, model=self.name, because=why)
 
     # --- acts ---------------------------------------------------------------------------------------------
 
     def _go_back(self, what, epoch):
-        step, grown = self.agent.beat.steps + 1, self._grown()
-        window = max(_AGAIN, self.undone)
-        again = bool(self.backs) and step - self.back_step <= window
+        """Back to the last good state: once as it was, and with a change where it comes again; False where not."""
+        step, grown = self.agent.beat.steps + 1, self._ran_away()
+        window = max(_AGAIN_STEPS, self.undone)
         if self.backs and step - self.back_step > 10 * window:
             self.backs = 0
+        again = bool(self.backs) and step - self.back_step <= window
         if self.states.step is None:
-            self._let_go("%s, and there is no good state to go back to: %s" % (what, self.states.declined))
+            self._stop("%s, and there is no good state to go back to: %s" % (what, self.states.declined))
             return False
         undone = step - self.states.step
-        guarded = self._is_guarded()
-        # A bad batch that the plain step has learnt from may come again in each epoch, while there is no guard.
-        change, far = grown is not None or (again and guarded), undone > max(100, step // 20)
-        most = _BACKS_ALL if self.agent.heal == "all" else _BACKS
-        if (self.agent.heal != "all" and (change or (far and guarded))) or self.backs >= most:
-            self._let_go("%s%s; %s" % (what, " again" if again else "", self._cure(grown)))
+        # A bad batch that the plain step has learnt from may come again in each epoch, until updates are skipped.
+        skips = self._is_replaced()
+        change = grown is not None or (again and skips)
+        far = skips and undone > max(_FAR_STEPS, step // 20) and self.states.age() > _FAR_SECONDS
+        is_all = self.agent.heal == "all"
+        if (not is_all and (change or far)) or self.backs >= (_MAX_BACKS_ALL if is_all else _MAX_BACKS):
+            self._stop("%s%s; %s" % (what, " again" if again else "", self._cure(grown)))
             return False
-        act, keeps = "go-back", "changed" if far and guarded else "equivalent"
-        text = "%s at step %d: back to the state of step %d" % (what, step, self.states.step)
-        model, lowered = self.model(), None
+        lowered = None
         if change:
-            lowered = self._lower(model.optimizer, 0.5 ** (self.backs + 1))
+            lowered = self._lowered_rate(0.5 ** (self.backs + 1))
             if lowered is None:
-                self._let_go("%s; %s" % (what, self._cure(grown)))
+                self._stop("%s; %s" % (what, self._cure(grown)))
                 return False
-            text += ", and on with a learning rate of %.4g" % lowered
-            act, keeps = "lower-rate", "changed"
-        begins_anew = self.states.put_back(epoch)
-        if lowered is not None:
-            model.optimizer._learning_rate.assign(lowered)
-        self.backs, self.back_step, self.undone, self.row = self.backs + 1, step, undone, 0
+        text = "%s at step %d: back to the state of step %d" % (what, step, self.states.step)
+        self._put_back(epoch, lowered)
+        self.backs, self.back_step, self.undone, self.in_a_row = self.backs + 1, step, undone, 0
         self.losses_from = self.loop.nan.history.count
-        self.why_no_guard = self.why_no_guard or self.healer.why_not(model)
-        if not guarded and not self.why_no_guard:
-            model.train_function = MicroBatches(self.healer, self, model, 1)
-        if begins_anew and epoch is not None and self._is_guarded():
-            model.train_function._mark()
-        because = "the batches of %d steps are skipped" % undone
-        self.agent.say("intervention", act=act, keeps=keeps, step=step, text=text, because=because)
+        act, keeps = "go-back", "changed" if far else "equivalent"
+        if lowered is not None:
+            act, keeps = "lower-rate", "changed"
+            text += ", and on with a learning rate of %.4g" % lowered
+        self._report(act, keeps, step, text, "the batches of %d steps are skipped" % undone)
         return True
 
-    def _lower(self, optimizer, by):
+    def _put_back(self, epoch, rate):
+        """Make the last good state the present one, and skip bad updates from here on."""
+        model = self.model()
+        metrics_begin_anew = self.states.put_back(epoch)
+        if rate is not None:
+            model.optimizer._learning_rate.assign(rate)
+        self.why_not_replaced = self.why_not_replaced or self.healer.why_not(model)
+        if not self._is_replaced() and not self.why_not_replaced:
+            model.train_function = MicroBatches(self.healer, self, model, 1)
+        if metrics_begin_anew and epoch is not None and self._is_replaced():
+            model.train_function.without_mean()
+
+    def _lowered_rate(self, by):
         """The learning rate to go on with; None where it is a schedule's."""
-        rate = getattr(optimizer, "_learning_rate", None)
+        rate = getattr(self.model().optimizer, "_learning_rate", None)
         return float(rate.value.numpy()) * by if hasattr(rate, "assign") else None
 
-    def _tell_held(self, step, why):
-        said = "the update of step %d was left out: %s" % (step, why)
-        if self.held > _TOLD:
-            if self.held & (self.held - 1):
-                return  # from here on at every doubling
-            said = "%d updates have been left out so far; the last, of step %d: %s" % (self.held, step, why)
-        self.agent.say(
-            "intervention", act="hold-update", keeps="equivalent", step=step, text=said,
-            because="batch skipped",
-        )  # fmt: skip
-
-    def _let_go(self, because):
+    def _stop(self, because):
         """Act no more: what would have happened happens."""
-        self.off, model = True, self.model()
+        self.off = True
         self.states.forget()
-        if self._is_guarded():
-            model.train_function.guards = False
-            if model.train_function.parts == 1:
-                model.train_function = model.train_function.inner
+        if self._is_replaced():
+            self.model().train_function.stop_skipping()
         self.agent.say("declined", act="hold-update", step=self.agent.beat.steps + 1, because=because)
+
+    # --- reports ------------------------------------------------------------------------------------------
+
+    def _report_skipped(self, step, why):
+        text = "the update of step %d was left out: %s" % (step, why)
+        if self.count > _REPORTS or why in self.reported_reasons:
+            if self.count & (self.count - 1):
+                return
+            text = "%d updates have been left out so far; the last, of step %d: %s" % (self.count, step, why)
+        self.reported_reasons.add(why)
+        self._report("hold-update", "equivalent", step, text, "batch skipped")
+
+    def _report(self, act, keeps, step, text, because):
+        self.agent.say("intervention", act=act, keeps=keeps, step=step, text=text, because=because)
 
     # --- what is known ------------------------------------------------------------------------------------
 
     def _losses(self):
+        """The finite losses since the last going back."""
         history = self.loop.nan.history
         since = history.count - self.losses_from
         return list(history.losses)[-since:] if since > 0 else []
 
-    def _grown(self):
-        """The usual loss and the highest of the last ones, where it ran away."""
-        sizes = [abs(loss) for loss in self._losses()]
-        if not sizes:
-            return None
-        usual = min(sizes if self.states.level.lowest is None else [abs(self.states.level.lowest), *sizes])
-        highest = max(sizes[-_LAST:])
-        return (usual, highest) if highest > _FAR * max(usual, 1e-12) else None
+    def _ran_away(self):
+        return ran_away(self._losses(), self.states.level.lowest)
 
     def _cure(self, grown):
-        rate = self.loop.lr
-        of = " of %.3g" % rate if rate - rate == 0.0 else ""
-        policy = getattr(self.model(), "dtype_policy", None)
-        if grown is None and getattr(policy, "name", "") == "float16":
-            return "numbers go beyond float16, whose largest is 65,504: train in mixed_float16 or mixed_bfloat16"
-        if grown is None:
-            return "no batch is to blame: lower the learning rate%s or clip the gradients" % of
-        text = "the loss ran away from %.3g to %.3g: lower the learning rate%s"
-        return text % (*grown, of) + ("" if self.agent.heal == "all" else ", or let --heal=all halve it")
+        rate, policy = self.loop.lr, getattr(self.model(), "dtype_policy", None)
+        seen = {"dtype": getattr(policy, "compute_dtype", "")}
+        return cure(seen, grown, rate if rate - rate == 0.0 else None, self.agent.heal != "all")
 
 
-def _bad(tf, data):
-    """What of a batch is not finite, in words; empty where all of it is."""
-    for number, part in enumerate(data if isinstance(data, (tuple, list)) else (data,)):
-        for leaf in tf.nest.flatten(part):
+def _bad_input(tf, data):
+    """What of a batch is non-finite, in words; empty where all of it is finite."""
+    for number, role in enumerate(data if isinstance(data, (tuple, list)) else (data,)):
+        for leaf in tf.nest.flatten(role):
             dtype = getattr(leaf, "dtype", None)
             if dtype is None or not tf.as_dtype(dtype).is_floating:
                 continue
@@ -223,10 +192,10 @@ def _bad(tf, data):
 
 
 # --- The last good state of a Keras model on TensorFlow: all that a step writes, copied now and then
-# A copy may cost 0.4 % of the time and a tenth of the free memory, and is only taken while the loss is about as low
+# A copy may cost 0.25 % of the time and a tenth of the free memory, and is only taken while the loss is about as low
 # as it has been: one that runs away would otherwise be copied on its way up. Reading changes nothing.
 
-_SHARE = 250
+_TIME_SHARE = 400  # a copy may take 1/400 of the time, as in PyTorch
 _NEVER = 1 << 62
 
 
@@ -237,6 +206,7 @@ class GoodStates:
         self.model = weakref.ref(model)
         self.step = self.epoch = None
         self.kept, self.metrics = [], []
+        self.kept_at = 0
         self.optimizer_is_new = False  # it had no variables yet
         self.next_at = 0  # on the heartbeat's clock
         self.declined = "none has been kept yet"
@@ -244,7 +214,7 @@ class GoodStates:
         copies.add(self)
 
     def keep(self, step, epoch, losses):
-        """Copy the present state, where it is good and there is room."""
+        """Copy the present state, where it is good and memory allows it."""
         begun, model = monotonic_ns(), self.model()
         variables = self._variables(model)
         size = sum(_bytes(variable) for variable in variables)
@@ -260,8 +230,13 @@ class GoodStates:
             self.kept = [(variable, variable.value.numpy()) for variable in variables]
             self.metrics = [(variable, variable.value.numpy()) for variable in model.metrics_variables]
             self.step, self.epoch, self.optimizer_is_new = step, epoch, not model.optimizer.built
+            self.kept_at = begun
         now = monotonic_ns()
-        self.next_at = now + (now - begun) * _SHARE
+        self.next_at = now + (now - begun) * _TIME_SHARE
+
+    def age(self):
+        """Seconds since the last good state."""
+        return (monotonic_ns() - self.kept_at) / 1e9
 
     def _variables(self, model):
         metrics = {id(variable) for variable in model.metrics_variables}
@@ -288,12 +263,13 @@ class GoodStates:
         return False
 
     def release(self):
-        """Memory is running out: the copy is let go."""
+        """Memory is running out: the copy is dropped."""
         if self.kept:
             self.kept, self.metrics, self.step, self.next_at = [], [], None, 0
             self.declined = "its copy was let go near the limit of memory"
 
     def forget(self):
+        """Acting has ended."""
         self.kept, self.metrics, self.step, self.next_at = [], [], None, _NEVER
         self.declined = "acting on it has ended"
 

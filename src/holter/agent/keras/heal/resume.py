@@ -1,7 +1,7 @@
 """Keras: a backup at the end of each epoch, as `BackupAndRestore` makes it, where the script makes none itself.
 
-It lies in the run's own folder and goes with it. Two things are added: a backup is whole or it is not there, and with
-the weights go the history and what callbacks such as EarlyStopping have counted, so that a script reads in the end
+It lies in the run's own folder and goes with it. Two things are added: a backup is complete or it is not there, and
+with the weights go the history and what callbacks such as EarlyStopping have counted, so that a script reads in the end
 what it would have read. Keeps: equivalent, since data are drawn and shuffled anew. At most a tenth of the time is
 spent on it.
 """
@@ -169,9 +169,9 @@ def _backup_class(keras):
                 "numpy": numpy.random.get_state() if numpy is not None else None,
             }
             path = os.path.join(self.folder, "backup")
-            with open(path + ".part", "wb") as file:
+            with open(path + ".new", "wb") as file:
                 pickle.dump(saved, file, 4)
-            os.replace(path + ".part", path)
+            os.replace(path + ".new", path)
             _drop_weights(self.folder, weights)
 
         def _over(self):
@@ -196,11 +196,11 @@ def _read(path):
 
 def _whose(model, given, callbacks, at):
     """What a fit is known again by, and what proves it to be the same to the bit: None where not all can be seen."""
-    parts, numpy = list(model._flatten_layers()), sys.modules["numpy"]
+    layers, numpy = list(model._flatten_layers()), sys.modules["numpy"]
     # A layer or model of one's own may hold anything: that two of them do the same can't be seen.
-    seen = all(type(part).__module__.startswith(("keras.", "tf_keras.")) for part in parts)
+    seen = all(type(layer).__module__.startswith(("keras.", "tf_keras.")) for layer in layers)
     settings = []
-    for setting in (model.get_compile_config, *(part.get_config for part in parts if part is not model)):
+    for setting in (model.get_compile_config, *(layer.get_config for layer in layers if layer is not model)):
         try:
             settings.append(whose.plain(setting()))
         except Exception:  # one that can't be written down
@@ -208,7 +208,7 @@ def _whose(model, given, callbacks, at):
     data = [whose.sample(given.get(name), numpy) for name in _DATA]
     key = (
         at,
-        [(type(part).__name__, whose.numbers_of(part)) for part in parts],
+        [(type(layer).__name__, whose.numbers_of(layer)) for layer in layers],
         _structure(_variables(model)) if model.built else None,
         settings,
         whose.plain(getattr(model, "loss", None)),
@@ -242,7 +242,7 @@ def _structure(variables):
 
 
 def _shapes(x):
-    """The shape of one sample; None where only drawing one would tell."""
+    """The shape of one sample; None where only drawing one would show it."""
     if isinstance(x, (list, tuple)):
         return [_shapes(one) for one in x]
     if isinstance(x, dict):

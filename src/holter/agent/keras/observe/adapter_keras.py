@@ -2,6 +2,7 @@
 
 What is patched, and why nothing gentler does:
 - the methods of `CallbackList`, see `fit`: a callback of our own would show in `model.history` and callbacks.
+- `fit`, `evaluate`, `predict`: an error that leaves them is reported to no callback.
 - `train_on_batch`, `test_on_batch`, `predict_on_batch`: they report to no callback.
 - `Optimizer.apply`: the step of a loop with a tape; under tracing it only marks the function as one that trains.
 - `Trainer.__init__`, `Optimizer.__init__`: who was made where.
@@ -52,9 +53,8 @@ class _Adapter:
         self.agent = agent
         self.keras = keras
         self.loop = loop_of(agent)
-        self.left_by = StepErrors(agent, self.loop.beat).left_by
+        self.raised_through = StepErrors(agent, self.loop.beat).left_by
         self.newborn = []
-        self.evaluation = self.tape = None  # of --heal: asked when something has gone wrong
         self.is_eager = _eagerness(keras.backend.backend())
         self.loop.at_begin.append(self.count_models)
         self.loop.rarely.append(self.read_learning_rate)
@@ -64,31 +64,35 @@ class _Adapter:
         Fits(self.loop).patch(self.keras.callbacks.CallbackList)
 
     def patch_fit(self):
-        """An error that leaves `fit` may be caught by the script, and never be shown."""
-        owner = wrap.owner_of(self.keras.Model, "fit")
-        inner, left = owner.fit, self.left_by
+        """An error that leaves `fit` may be caught by the script and never be shown; its batch is over then."""
+        for name, report in (
+            ("fit", self.raised_through), ("evaluate", wrap.drop_own_frame), ("predict", wrap.drop_own_frame),
+        ):  # fmt: skip
+            self._patch_entry(wrap.owner_of(self.keras.Model, name), name, report)
+
+    def _patch_entry(self, owner, name, report):
+        inner, loop, beat = getattr(owner, name), self.loop, self.loop.beat
 
         @functools.wraps(inner)
-        def fit(*args, **kwargs):
+        def call(*args, **kwargs):
+            before, phase = (loop.busy, loop.in_fit), beat.phase
             try:
                 return inner(*args, **kwargs)
             except BaseException as error:
-                left(error)
+                report(error)
+                if loop.mine():
+                    loop.busy, loop.in_fit = before
+                    beat.enter(phase)
                 raise
 
-        owner.fit = fit
+        setattr(owner, name, call)
 
     def arm(self):
         """Under --heal: nothing is put around anything; `fit` and the methods below ask what to do."""
         if self.agent.heal and self.keras.backend.backend() == "tensorflow":
-            from ..heal.evaluation import Evaluation
             from ..heal.healer import Healer
-            from ..heal.tape import TapeHold
 
-            tensorflow = sys.modules["tensorflow"]
-            healer = self.loop.healer = Healer(self.agent, self.loop, self.keras, tensorflow)
-            self.evaluation = Evaluation(healer)
-            self.tape = self.loop.tape_hold = TapeHold(self.agent, self.loop, tensorflow)
+            self.loop.healer = Healer(self.agent, self.loop, self.keras, sys.modules["tensorflow"])
 
     def arm_backup(self):
         if self.agent.heal:
@@ -108,7 +112,7 @@ class _Adapter:
 
     def _patch_batch(self, owner, name, busy):
         inner = getattr(owner, name)
-        loop, enter, guard, left = self.loop, self.loop.beat.enter, self.loop.guard, self.left_by
+        loop, enter, guard, raised_through = self.loop, self.loop.beat.enter, self.loop.guard, self.raised_through
         phase = f.FORWARD if busy == TRAINING else f.VALIDATION
         before_it = guard(self._before_batch)
 
@@ -116,16 +120,14 @@ class _Adapter:
         def on_batch(model, *args, **kwargs):
             ours = get_ident() == loop.thread or loop.claim(busy)
             if ours:
-                # Keras never calls this within a batch of its own: what is left of one was ended by an exception
-                outer = loop.busy if busy == EVALUATING else 0
-                loop.busy, loop.inside = busy, 0
+                outer, loop.busy = loop.busy, busy
                 before = enter(phase)
                 if busy == TRAINING and loop.healer is not None:
-                    before_it(model, args or tuple(kwargs.values()))
+                    before_it(model)
             try:
                 result = inner(model, *args, **kwargs)
             except BaseException as error:
-                left(error)
+                raised_through(error)
                 raise
             finally:
                 if ours:
@@ -143,11 +145,10 @@ class _Adapter:
 
         setattr(owner, name, on_batch)
 
-    def _before_batch(self, model, data):
+    def _before_batch(self, model):
         if model.train_function is None and model.optimizer is not None:
             self.loop.begin()
-            shape = getattr(data[0], "shape", None) if data else None
-            self.loop.healer.batch_begins(model, int(shape[0]) if shape is not None and len(shape) else 0)
+            self.loop.healer.batch_begins(model)
 
     def _trained(self, model, data, result):
         loop = self.loop
@@ -160,11 +161,12 @@ class _Adapter:
             loop.nan.loss(loop.loss, "keras")
             if loop.healer is not None:
                 loop.healer.step_ended(model, None, None)
-        shapes = [part.shape for part in data[:2] if hasattr(part, "shape") and hasattr(part, "dtype")]
+        arrays = [array for array in data[:2] if hasattr(array, "shape") and hasattr(array, "dtype")]
+        shapes = [array.shape for array in arrays]
         if shapes and shapes != loop.shape:
             loop.shape = shapes
             loop.batch = int(shapes[0][0]) if len(shapes[0]) else 0
-            loop.say_batch([part for part in data[:2] if hasattr(part, "shape") and hasattr(part, "dtype")])
+            loop.report_batch(arrays)
         loop.use(model.optimizer)
         if loop.look.on:
             loop.describe(model)
@@ -176,7 +178,8 @@ class _Adapter:
         owner = wrap.owner_of(self.keras.optimizers.Optimizer, "apply")
         inner = owner.apply
         loop, beat, enter, guard = self.loop, self.loop.beat, self.loop.beat.enter, self.loop.guard
-        is_eager, tape = self.is_eager, self.tape
+        is_eager = self.is_eager
+        tape_applies = guard(loop.healer.tape_applies) if loop.healer is not None else None
 
         def born(optimizer):
             loop.optimizers += 1
@@ -188,32 +191,22 @@ class _Adapter:
         if is_eager is None:
             return
 
-        @guard
-        def ask(optimizer, args, kwargs):
-            loop.healer.applied()
-            if not loop.nan.is_bad or not is_eager():
-                return False
-            loop.nan.is_bad = False
-            return tape.refuses(optimizer, *args, **kwargs)
-
         @functools.wraps(inner)
         def apply(optimizer, *args, **kwargs):
             before = -1
-            ours = refused = False
+            ours = False
             if not is_eager():
                 loop.applied += 1
                 if not beat.open_:
                     guard(loop.begin)()
             elif get_ident() == loop.thread or loop.claim(TRAINING):
-                if loop.busy:
-                    loop.nested()
                 ours = not loop.busy
                 if not beat.skim:
                     before = enter(5)  # OPTIMIZER
-            if tape is not None and not loop.busy:
-                refused = ask(optimizer, args, kwargs)
+            if tape_applies is not None and not loop.busy:
+                tape_applies()
             try:
-                result = optimizer.iterations if refused else inner(optimizer, *args, **kwargs)
+                result = inner(optimizer, *args, **kwargs)
             except BaseException as error:
                 wrap.drop_own_frame(error)
                 raise
@@ -271,12 +264,12 @@ class _Adapter:
         self.newborn.append((weakref.ref(model), wrap.maker_of(model, 2)))
 
     def count_models(self):
-        """Take the new models into the census, those left out that have become a part of another."""
+        """Take the new models into the census, but for those that are layers of another by now."""
         newborn, self.newborn = self.newborn, []
         alive = [(model, site) for model, site in ((ref(), site) for ref, site in newborn) if model is not None]
-        parts = {id(part) for model, _ in alive for part in model._flatten_layers(include_self=False)}
+        layers = {id(layer) for model, _ in alive for layer in model._flatten_layers(include_self=False)}
         for model, site in alive:
-            if id(model) not in parts:
+            if id(model) not in layers:
                 self.agent.census.born("model", model, site)
 
     # --- calls and checkpoints ----------------------------------------------------------------------------
@@ -286,9 +279,6 @@ class _Adapter:
         inner = model_class.__call__
         loop, guard, beat = self.loop, self.loop.guard, self.loop.beat
         is_eager = self.is_eager or (lambda: True)
-        healer, evaluation = loop.healer, None
-        if self.evaluation is not None:
-            evaluation = guard(self.evaluation.again)
 
         @functools.wraps(inner)
         def __call__(model, *args, **kwargs):  # noqa: N807
@@ -303,13 +293,7 @@ class _Adapter:
                 return inner(model, *args, **kwargs)
             except BaseException as error:
                 wrap.drop_own_frame(error)
-                failed = error
-                if evaluation is None or not healer.is_oom(error) or _within(getattr(__call__, "__code__")):
-                    raise
-            done = evaluation(inner, model, args, kwargs, failed)
-            if done is None:
-                raise failed
-            return done[0]
+                raise
 
         model_class.__call__ = __call__
 
@@ -329,16 +313,6 @@ class _Adapter:
 
 def _where_saved(_model, filepath, *_args, **_kwargs):
     return filepath
-
-
-def _within(code):
-    """Whether a call was made within another of the same."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        if frame.f_code is code:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _eagerness(backend):

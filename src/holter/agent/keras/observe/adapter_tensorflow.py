@@ -1,7 +1,7 @@
 """TensorFlow loops that the user writes: steps from `tf.function`s and eager optimizers, phases from tape and dataset.
 
 What is patched, and why nothing gentler does:
-- `Function.__call__` and `__init__` (a `tf.function`), see `functions`.
+- `Function.__call__` and `__init__` (a `tf.function`): TensorFlow tells nobody else that one is made or called.
 - `_create_concrete_function`: tracing as a phase, see `traces`.
 - `GradientTape.__enter__`, `__exit__`, `gradient`: forward and backward of an eager step, and its loss.
 - `OwnedIterator.__next__`: the time an eager loop waits for data.
@@ -13,17 +13,21 @@ All of them keep the module of what they wrap, by which AutoGraph knows that the
 import functools
 import os
 import sys
+import weakref
 from math import prod
 from threading import get_ident
+from time import monotonic
 
 from ....record import ring_format as f
+from ...core.creation_sites import site_of
+from ...core.user_frame import is_user_file
 from ...observe import wrap
 from ...torch.observe.schedule import loops_around
-from ..retained import objects
+from .. import retained
 from .feed import Feed
-from .functions import Functions
-from .loop import loop_of
+from .loop import loop_of, loss_name
 from .traces import Traces
+from .xla import XlaCompiles
 
 _AGENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -32,7 +36,7 @@ WAITS_FOR = ("tensorflow",)
 
 def install(agent, tensorflow):
     """Patch this TensorFlow; returns the reason when it is too old to be known."""
-    version = tuple(int(part) for part in tensorflow.__version__.split(".")[:2])
+    version = tuple(int(number) for number in tensorflow.__version__.split(".")[:2])
     if version < (2, 16):
         return "TensorFlow %s is older than 2.16" % tensorflow.__version__
     adapter = _Adapter(agent, tensorflow)
@@ -46,14 +50,14 @@ def install(agent, tensorflow):
         adapter.patch_iterator,
         adapter.patch_feed,
         adapter.patch_checkpoints,
-        lambda: objects.join(agent, _module),
+        lambda: retained.join(agent, _module),
     )
     agent.guard(agent.exit_hooks.watch_exit_calls)()
     return None
 
 
 def _module(name):
-    """A part of TensorFlow that it has imported itself by now."""
+    """A module of TensorFlow's that it has imported itself by now."""
     return sys.modules["tensorflow.python." + name]
 
 
@@ -225,6 +229,129 @@ class _Adapter:
         wrap.timed(self.tf.train.Checkpoint, "save", self.loop.beat, f.CHECKPOINT, self.loop.mine)
 
 
+# --- `tf.function`s as they are called: a step where an optimizer was traced into one, a sign of life where not
+# Only the outermost call counts, and none within Keras's `fit`.
+
+_FUNCTION_FILES = ("polymorphic_function.py", "deprecation.py", "tf_decorator.py")  # `tf.function` and what it makes
+
+
+class Functions:
+    """Knows which functions train, and counts their calls."""
+
+    def __init__(self, agent, loop):
+        self.agent = agent
+        self.loop = loop
+        self.xla = XlaCompiles(loop.traces)
+        self.step_functions = {}  # id -> (weak reference, "apply" or "assign", what it counts as)
+        self.waiting = 0  # calls of an assigning function that are not counted yet
+
+    def patch(self, function_class):
+        inner = function_class.__call__
+        loop, beat, enter, guard = self.loop, self.loop.beat, self.loop.beat.enter, self.loop.guard
+        known, called, mark = self.step_functions, self._called, self._mark
+        traces, xla = loop.traces, self.xla
+
+        @functools.wraps(inner)
+        def __call__(function, *args, **kwargs):  # noqa: N807
+            outermost = not loop.depth and not loop.busy and get_ident() == loop.thread
+            applied, assigned = loop.applied, loop.assigned
+            began, traced, within = monotonic(), traces.traced_seconds, xla.inner
+            if outermost:
+                loop.depth = 1
+                steps = beat.steps
+                if beat.skim:
+                    beat.skim -= 1
+                elif id(function) in known:
+                    enter(3)  # FORWARD: all of the step, since the graph can't be looked into
+            try:
+                result = inner(function, *args, **kwargs)
+            except BaseException as error:
+                if outermost and beat.phase == 3:
+                    enter(1)
+                wrap.drop_own_frame(error)
+                raise
+            finally:
+                if outermost:
+                    loop.depth = 0
+            try:
+                if loop.applied != applied or loop.assigned != assigned:
+                    mark(function, "apply" if loop.applied != applied else "assign")
+                if outermost:
+                    called(function, args, result, steps)
+                if getattr(function, "_jit_compile", None) or xla.inner != within or id(function) in xla.known:
+                    xla.ran(function, args, kwargs, began, traced)
+            except Exception as error:
+                guard.caught("tf.function", error)
+            return result
+
+        function_class.__call__ = __call__
+        wrap.after(function_class, "__init__", self._function_born, guard)
+
+    def _mark(self, function, kind):
+        """Remember a function that trains, for as long as it lives."""
+        if id(function) in self.step_functions:
+            return
+        number, known = id(function), self.step_functions
+        # One `def` whose function is made anew in a loop is one source of steps, so it is known by its code.
+        source = function.python_function
+        while hasattr(source, "__wrapped__"):
+            source = source.__wrapped__
+        source = getattr(source, "__code__", source)
+        known[number] = (weakref.ref(function, lambda _ref: known.pop(number, None)), kind, source)
+
+    def _called(self, function, args, result, steps_before):
+        """After the outermost call of a function: a step, or a sign of life."""
+        loop = self.loop
+        entry = self.step_functions.get(id(function))
+        if loop.beat.steps != steps_before:
+            return  # it ran eagerly, and an optimizer in it has counted
+        if entry is None:
+            loop.sign()
+            return
+        _ref, kind, source = entry
+        if kind == "assign":
+            # Gradients are taken and variables written, but by no optimizer in there. If one follows outside, that
+            # one is the step; so the first call is counted together with the second.
+            self.waiting = min(self.waiting + 1, 3)
+            if loop.applied_eagerly or self.waiting == 1:
+                loop.beat.enter(1)
+                loop.sign()
+                return
+            n = 2 if self.waiting == 2 else 1
+        n = n if kind == "assign" else loop.counts(source)
+        if not n:
+            loop.beat.enter(1)
+            return
+        if not loop.beat.skim:
+            loop.saw_batch(args)
+        if result.__class__ is not loop.eager_tensor:
+            result = _loss_in(result)
+        if result is not None:
+            loop.saw_loss(result)
+            if loop.loss_known:
+                loop.nan.loss(loop.loss, "tensorflow")
+        loop.step(n)
+
+    def _function_born(self, function):
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename.endswith(_FUNCTION_FILES):
+            frame = frame.f_back
+        if frame is not None and is_user_file(frame.f_code.co_filename):
+            self.agent.census.born("function", function, site_of(frame))
+            if self.loop.traces is not None:
+                self.loop.traces.made(function, site_of(frame))
+
+
+def _loss_in(result):
+    """The loss among what a step function returns: the value itself, `loss` of a dict, or the first of a tuple."""
+    while result.__class__ in (tuple, list) and result:
+        result = result[0]
+    if isinstance(result, dict):
+        name = loss_name(result)
+        result = result[name] if name is not None else None
+    return result
+
+
 # --- How many steps a TensorFlow loop of the user's means to take: the `range`s around it, and how long a pass was
 
 
@@ -234,7 +361,7 @@ class LoopPlan:
     def __init__(self, loop):
         self.loop = loop
         self.looked = False
-        self.from_dataset = False  # a pass over a dataset is an epoch, else the loops tell all there is
+        self.from_dataset = False  # a pass over a dataset is an epoch, else the loops say all there is
         self.epoch = self.epochs = 0
         self.first_step = 0  # of the loop that is planned
         self.planned = 0  # the step at which it will be done
@@ -260,7 +387,7 @@ class LoopPlan:
         length = self.loop.beat.steps - self.pass_began
         if length > 0 and self.epoch == 1:
             self.look()
-            self._tell(per_epoch=length)
+            self._report(per_epoch=length)
 
     def look(self):
         """After a step: the lengths of the loops around it, unless Keras's own `fit` runs it."""
@@ -272,15 +399,15 @@ class LoopPlan:
         if self.from_dataset:
             outer = loops[:-1] if loops and not loops[-1] else loops  # the loop over the dataset itself
             self.epochs = prod(outer) if outer else 0
-            self._tell()
+            self._report()
         elif prod(loops):
             self.epochs = loops[0] if len(loops) > 1 else 0
-            self._tell(steps=prod(loops))
+            self._report(steps=prod(loops))
 
-    def _tell(self, steps=0, per_epoch=0):
+    def _report(self, steps=0, per_epoch=0):
         steps = steps or self.epochs * per_epoch
         self.planned = self.first_step + steps if steps else 0
         if steps or self.epochs or per_epoch:
-            # A loop's own numbers are a guess: the header holds only what a Trainer has said.
+            # A loop's own numbers are a guess: the header holds only what a Trainer gives.
             self.loop.beat.plan(per_epoch=per_epoch, epochs=self.epochs)
             self.loop.say("plan", steps=self.planned, epochs=self.epochs, steps_per_epoch=per_epoch, source="loop")

@@ -1,6 +1,6 @@
 """How the data of a Keras `fit` on TensorFlow come: what they come from, and whether the step has to wait for them.
 
-Keras draws the data inside the traced step, so no clock of ours can tell its wait from its computing. But tf.data
+Keras draws the data inside the traced step, so no clock of ours can separate its wait from its computing. But tf.data
 keeps a model of each pipeline: how long its stages worked, and how many elements lie ready. It is read once a second,
 just after a step: an empty buffer then means that the next step waits. What TensorFlow calls back into Python for
 (`from_generator`, `py_function`) is timed where all such calls come through.
@@ -12,10 +12,9 @@ import weakref
 from threading import get_ident, get_native_id
 from time import monotonic, monotonic_ns, thread_time_ns
 
-from ...core import stack_thread
+from ...core import stacks
 from ...core.user_frame import is_user_file, place, user_frame
 from ...observe import wrap
-from .signature import shapes_of
 
 _KINDS = {
     "ArrayDataAdapter": "array",
@@ -24,16 +23,16 @@ _KINDS = {
     "GeneratorDataAdapter": "generator",
     "TorchDataLoaderAdapter": "loader",
 }
-_STAGES = 30
-_FITS_TOLD = 20
-_THREADS_TOLD = 300
-_SHORT = 3_000_000  # ns: the data of steps this short are not worth a look
+_MAX_STAGES = 30
+_MAX_FITS = 20  # that are reported
+_MAX_THREADS = 300
+_SHORT_STEP = 3_000_000  # ns: the data of steps this short are not worth a look
 # Stages that work ahead of who draws from them.
 _AHEAD = ("Prefetch", "MapAndBatch", "ParallelMap", "ParallelInterleave", "ParallelBatch", "ParallelFilter")
 
 
 class Feed:
-    """Tells an `input` event for each fit, and a `feed` event ever more rarely, with sums since the first fit."""
+    """Reports an `input` event for each fit, and a `feed` event ever more rarely, with sums since the first fit."""
 
     def __init__(self, loop, tensorflow):
         self.loop = loop
@@ -46,12 +45,10 @@ class Feed:
         self.ahead = ""
         self.last: tuple = (None, 0, 0.0)  # the pipeline that was read last: its number, elements and seconds
         self.steps = self.at = 0
-        self.next_told = 0.0
+        self.next_report = 0.0
         self.pause = 2.0
         self.refused = 0
-        self.told_settings = False
-        self.kind = ""  # of the last fit
-        self.shapes = None  # of the batch that was made last, once somebody asks for them
+        self.settings_reported = False
         self.threads = set()  # those in which data are made, by Python's own number
 
     def patch(self):
@@ -73,8 +70,6 @@ class Feed:
                 feed.calls += 1
                 feed.busy += monotonic_ns() - begun
                 feed.cpu += thread_time_ns() - cpu
-            if feed.shapes is not None:
-                feed.made(result)
             return result
 
         registry.__call__ = __call__
@@ -93,20 +88,12 @@ class Feed:
 
         adapter.get_index = get_index
 
-    def made(self, batch):
-        """Keep the shapes of a batch, and nothing of itself."""
-        try:
-            shapes = shapes_of((batch,), None)
-            self.shapes = shapes if any(shapes) else self.shapes
-        except Exception as error:
-            self.loop.guard.caught("shapes", error)
-
     def meet(self):
-        """A thread that makes data is told by the kernel's number, so that it can be asked for its stack."""
+        """Report a thread that makes data by the kernel's number, so that it can be asked for its stack."""
         self.threads.add(get_ident())
-        if len(self.threads) <= _THREADS_TOLD:
+        if len(self.threads) <= _MAX_THREADS:
             try:
-                stack_thread.meet()
+                stacks.meet()
                 self.loop.agent.say("data-thread", tid=get_native_id())
             except Exception as error:
                 self.loop.guard.caught("data-thread", error)
@@ -117,11 +104,11 @@ class Feed:
         """Say once per fit what it is fed with."""
         self.iterator = weakref.ref(iterator) if iterator is not None else None
         self.steps, self.at = self.loop.beat.steps, monotonic_ns()
-        self.next_told = self.next_told or monotonic() + self.pause
+        self.next_report = self.next_report or monotonic() + self.pause
         self.fits += 1
         source = getattr(iterator, "data_adapter", None)
-        kind = self.kind = _KINDS.get(type(source).__name__, type(source).__name__)
-        if self.fits > _FITS_TOLD:
+        kind = _KINDS.get(type(source).__name__, type(source).__name__)
+        if self.fits > _MAX_FITS:
             return
         fields = {"kind": kind, "name": type(x).__name__, **place(user_frame(2))}
         for name in ("workers", "use_multiprocessing", "max_queue_size"):
@@ -147,8 +134,8 @@ class Feed:
 
     # --- how they come ------------------------------------------------------------------------------------
 
-    def tell_settings(self):
-        """Say once how many threads the script has asked for; nothing where it left that to TensorFlow."""
+    def report_settings(self):
+        """Say once how many threads the script has asked for; nothing where it has asked for none."""
         threading = self.tf.config.threading
         asked = threading.get_intra_op_parallelism_threads(), threading.get_inter_op_parallelism_threads()
         if any(asked):
@@ -156,16 +143,16 @@ class Feed:
 
     def look(self):
         """Once a second, after a step: how full the pipeline is, and how long it has worked."""
-        if not self.told_settings:
-            self.told_settings = True
-            self.tell_settings()
+        if not self.settings_reported:
+            self.settings_reported = True
+            self.report_settings()
         loop, now = self.loop, monotonic_ns()
         steps, since = loop.beat.steps - self.steps, now - self.at
         self.steps, self.at = loop.beat.steps, now
-        if loop.in_fit and steps and since / steps >= _SHORT and self.refused < 3:
+        if loop.in_fit and steps and since / steps >= _SHORT_STEP and self.refused < 3:
             self._look_at_model()
-        if self.next_told and monotonic() >= self.next_told:
-            self.tell()
+        if self.next_report and monotonic() >= self.next_report:
+            self.report()
 
     def _look_at_model(self):
         iterator = self.iterator() if self.iterator is not None else None
@@ -184,7 +171,7 @@ class Feed:
         for node in nodes.values():
             parallel = max([p.value for p in node.parameters if p.name == "parallelism"] or [1.0])
             work += node.processing_time / max(parallel, 1.0) * 1e-9
-        while at in nodes and len(chain) < _STAGES:
+        while at in nodes and len(chain) < _MAX_STAGES:
             chain.append(nodes[at])
             at = nodes[at].inputs[0] if nodes[at].inputs else -1
         number, known, worked = self.last
@@ -198,10 +185,10 @@ class Feed:
         self.looks += 1
         self.empty += not (buffers and buffers[0].buffered_elements)
 
-    def tell(self):
+    def report(self):
         """Say what has come so far."""
         self.pause *= 1.6
-        self.next_told = monotonic() + self.pause
+        self.next_report = monotonic() + self.pause
         fields: dict = {"calls": self.calls, "busy": round(self.busy * 1e-9, 4), "cpu": round(self.cpu * 1e-9, 4)}
         if self.looks:
             fields.update(elements=self.elements, work=round(self.work, 4), looks=self.looks, empty=self.empty)
@@ -209,8 +196,8 @@ class Feed:
         self.loop.say("feed", step=self.loop.beat.steps, **fields)
 
     def fit_ends(self):
-        if self.next_told and self.calls + self.looks and self.fits <= _FITS_TOLD:
-            self.tell()
+        if self.next_report and self.calls + self.looks and self.fits <= _MAX_FITS:
+            self.report()
 
 
 def _code_of(kind, x):
@@ -227,7 +214,7 @@ def _code_of(kind, x):
 def _batch_size(dataset):
     """What the last `batch` of a pipeline was asked for; 0 where there is none."""
     at = dataset
-    for _ in range(_STAGES):
+    for _ in range(_MAX_STAGES):
         size = getattr(at, "_batch_size", None)
         if size is not None:
             return int(size)
@@ -240,7 +227,7 @@ def _batch_size(dataset):
 def _stages(dataset):
     """The stages of a tf.data pipeline from its end: whether it works ahead, and the user's functions in it."""
     names, functions, at = [], [], dataset
-    while at is not None and len(names) < _STAGES:
+    while at is not None and len(names) < _MAX_STAGES:
         name = type(at).__name__.strip("_").replace("Dataset", "")
         names.append(name)
         function = getattr(getattr(at, "_map_func", None), "_func", None)

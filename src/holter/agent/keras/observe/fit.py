@@ -15,7 +15,7 @@ from ...core.user_frame import is_user_file
 from ...observe.who_stopped import by_code, kinds
 from .loop import EVALUATING, loss_name
 
-_FITS = 16
+_MAX_FITS = 16
 
 
 class _Fit:
@@ -90,8 +90,8 @@ class Fits:
             loop.in_fit = 1
             self.evaluations = []
         loop.begin()
-        if len(self.running) >= _FITS:
-            self.running.clear()  # left behind by fits that an exception has ended
+        if len(self.running) >= _MAX_FITS:
+            self.running.clear()  # of fits that an exception has ended
         fit = self.running[id(callbacks)] = _Fit(callbacks, driven, loop.beat.steps)
         model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
         fit.at_once = int(getattr(model, "steps_per_execution", 1) or 1)
@@ -100,9 +100,9 @@ class Fits:
         params = getattr(callbacks, "params", None) or {}
         fit.epochs, fit.per_epoch = params.get("epochs") or 0, params.get("steps") or 0
         if driven:
-            held = frame_locals.read(caller, "epochs", "epoch_iterator", "x", "y")
-            iterator, x, y = held.get("epoch_iterator"), held.get("x"), held.get("y")
-            fit.epochs = held.get("epochs") or fit.epochs
+            given = frame_locals.read(caller, "epochs", "epoch_iterator", "x", "y")
+            iterator, x, y = given.get("epoch_iterator"), given.get("x"), given.get("y")
+            fit.epochs = given.get("epochs") or fit.epochs
             fit.per_epoch = getattr(iterator, "num_batches", None) or fit.per_epoch
             self._describe_batch(getattr(iterator, "data_adapter", None), x, y)
             if loop.feed is not None:
@@ -115,17 +115,17 @@ class Fits:
             model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
             if model is not None and model.optimizer is not None:
                 fit.model = model
-                loop.healer.fit_begins(model, callbacks.callbacks, loop.batch, bool(fit.per_epoch))
+                loop.healer.fit_begins(model, callbacks.callbacks, bool(fit.per_epoch))
 
-    def _describe_batch(self, source, *parts):
+    def _describe_batch(self, source, *arrays):
         loop = self.loop
         loop.batch = int(getattr(source, "batch_size", None) or 0)
-        if loop.batch and len(getattr(parts[0], "shape", ())):
-            loop.batch = min(loop.batch, int(parts[0].shape[0]))
+        if loop.batch and len(getattr(arrays[0], "shape", ())):
+            loop.batch = min(loop.batch, int(arrays[0].shape[0]))
         shapes = [
-            [[loop.batch or None, *part.shape[1:]], str(getattr(part.dtype, "name", part.dtype))]
-            for part in parts
-            if hasattr(part, "shape") and hasattr(part, "dtype")
+            [[loop.batch or None, *array.shape[1:]], str(getattr(array.dtype, "name", array.dtype))]
+            for array in arrays
+            if hasattr(array, "shape") and hasattr(array, "dtype")
         ]
         if shapes and shapes != loop.shape:
             loop.shape = shapes
@@ -168,11 +168,10 @@ class Fits:
                 fit.steps = beat.steps
                 if fit.driven:
                     loop.busy = 1  # TRAINING
-                    loop.inside = 0
                 if beat.skim:
                     beat.skim -= 1
                 else:
-                    enter(3)  # FORWARD: Keras runs the whole step, often its data too, as one function
+                    enter(3)  # FORWARD: Keras runs all of the step, often its data too, as one function
             return result
 
         @functools.wraps(inner_end)
@@ -253,12 +252,11 @@ class Fits:
             loop.begin()
         self.evaluations.append((loop.beat.phase, loop.busy))
         loop.look.end()  # no step follows that it could end with
-        loop.busy, loop.inside = EVALUATING, 0
+        loop.busy = EVALUATING
         loop.beat.enter(f.VALIDATION)
 
     def _evaluation_goes_on(self, _callbacks, *_args):
         if self.loop.mine():
-            self.loop.inside = 0
             self.loop.sign()
 
     def _evaluation_ended(self, _callbacks, *_args):

@@ -1,27 +1,22 @@
 """What the Keras and the TensorFlow adapter must agree on: who steps, in which thread, and what is counted already.
 
 `fit`, `train_on_batch`, an eager `apply_gradients` and a `tf.function` may all be around the same step. Whoever is
-outermost counts it and sets `busy` or `depth`, so that those within only tell phases.
+outermost counts it and sets `busy` or `depth`, so that those within only give phases.
 """
 
-import sys
 import weakref
 from math import nan
 from threading import get_ident, main_thread
 from time import monotonic, monotonic_ns
 
-from ...core.user_frame import is_user_file, place, place_of, user_frame
+from ...core.user_frame import place, place_of, user_frame
 from ...observe.step_calls import anatomy_of
 from ...observe.turns import Turns
-from ..nonfinite.watch import NanWatch
+from ..nonfinite import NanWatch
 
-_BATCH_EVENTS = 50
-_FREELY = 100  # events of one kind that are told as they come
-_AT_MOST = 600
-_PAUSE = 10.0
-
-_INSIDE = 16  # calls within one batch of Keras's own before it is asked whether there still is one
-_KERAS_LOOPS = frozenset(("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"))
+_MAX_BATCH_EVENTS = 50
+_EVENTS_AT_ONCE, _MAX_EVENTS = 100, 600  # of one kind: reported as they come, and in all
+_EVENTS_PAUSE = 10.0  # seconds
 
 TRAINING, EVALUATING = 1, 2
 
@@ -51,10 +46,9 @@ class Loop:
         self.thread = main_thread().ident
         self.in_fit = 0
         self.busy = 0  # within a batch that Keras itself drives
-        self.inside = 0  # calls since that batch began
         self.depth = 0  # within a tf.function that was called from outside
         self.tracing = 0  # within the tracing of one
-        self.applied = self.assigned = self.graded = 0  # what traces have held so far
+        self.applied = self.assigned = self.graded = 0  # calls within traces so far
         self.optimizers = 0  # optimizers made by this process
         self.applied_eagerly = False
         self.optimizer = None  # the one whose learning rate is read
@@ -72,7 +66,7 @@ class Loop:
         self.look = anatomy_of(agent)
         self.traces = None  # the ledger of traces, once TensorFlow is there
         self.feed = None  # how the data of a fit come, where TensorFlow draws them
-        self.healer = self.tape_hold = None  # of --heal
+        self.healer = None  # of --heal
         self.before_step = None  # what is to be done once, when the next step is known to come
         self.rarely = []  # what is to be done once a second
         self.at_begin = []
@@ -80,7 +74,7 @@ class Loop:
         self.rarely.append(self.nan.rarely)
         if agent.heal:
             self.guard(self._arm_collect)()
-        self._told = {}
+        self._reported = {}
 
     def _arm_collect(self):
         from ...heal.collect import collect_of
@@ -111,21 +105,8 @@ class Loop:
         for act in self.at_begin:
             act()
 
-    def nested(self):
-        """Called within a batch of Keras's own: finds out when an exception has ended that without a word."""
-        self.inside += 1
-        if self.inside < _INSIDE:
-            return
-        self.inside = -1000
-        frame = sys._getframe(2)
-        while frame is not None:
-            if frame.f_code.co_name in _KERAS_LOOPS and not is_user_file(frame.f_code.co_filename):
-                return
-            frame = frame.f_back
-        self.busy = self.in_fit = 0
-
     def describe(self, model, at_once=1):
-        """What of a Keras model bears on the cost of a step: told with the next look at one."""
+        """What of a Keras model bears on the cost of a step: reported with the next look at one."""
         made = self.traces.compiled.get(id(model)) if self.traces is not None else None
         site, frame = made[1] if made is not None else None, user_frame(2)
         self.look.facts = {
@@ -196,7 +177,7 @@ class Loop:
             self.loss_known = 1
 
     def saw_batch(self, element):
-        """The batch size from the first tensor of an element; its shapes are told when they change."""
+        """The batch size from the first tensor of an element; its shapes are reported when they change."""
         tensor = element
         while tensor.__class__ is tuple or tensor.__class__ is list:
             if not tensor:
@@ -209,21 +190,21 @@ class Loop:
             if shape != self.shape:
                 self.shape = shape
                 self.batch = shape[0] if shape else 0
-                parts = element if element.__class__ in (tuple, list) else [tensor]
-                self.say_batch([t for t in parts if t.__class__ is self.eager_tensor])
+                tensors = element if element.__class__ in (tuple, list) else [tensor]
+                self.report_batch([one for one in tensors if one.__class__ is self.eager_tensor])
 
-    def say_batch(self, tensors):
-        if self.batches < _BATCH_EVENTS and tensors:
+    def report_batch(self, tensors):
+        if self.batches < _MAX_BATCH_EVENTS and tensors:
             self.batches += 1
             shapes = [[list(t.shape), getattr(t.dtype, "name", str(t.dtype))] for t in tensors[:8]]
             self.agent.say("batch", step=self.beat.steps + 1, shapes=shapes)
 
     def say(self, kind, /, **fields):
-        """Tell an event that a script may cause without end: the first hundred as they come, then now and then."""
+        """Report an event that a script may cause without end: the first hundred as they come, then now and then."""
         now = monotonic()
-        count, last = self._told.get(kind, (0, 0.0))
-        if count < _FREELY or (count < _AT_MOST and now - last >= _PAUSE):
-            self._told[kind] = (count + 1, now)
+        count, last = self._reported.get(kind, (0, 0.0))
+        if count < _EVENTS_AT_ONCE or (count < _MAX_EVENTS and now - last >= _EVENTS_PAUSE):
+            self._reported[kind] = (count + 1, now)
             self.agent.say(kind, **fields)
 
 

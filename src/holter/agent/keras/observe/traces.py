@@ -1,7 +1,7 @@
 """The tracing of `tf.function`s: its time as a phase, how often each was traced and why, and which of them train.
 
 TensorFlow enters `_create_concrete_function` only when it really traces, so a call that finds its graph in the
-cache costs nothing here.
+cache costs nothing here. Why: the arguments of each trace are kept as flat rows and compared with those before.
 """
 
 import functools
@@ -14,18 +14,17 @@ from ....record import ring_format as f
 from ...core import frame_locals
 from ...core.creation_sites import site_of
 from ...core.user_frame import is_user_file, user_frame
-from ...observe.retraces import CLOSURE, Retraces
+from ...observe.retraces import CLOSURE, SCALAR, SHAPE, Retraces, shortened
 from ...observe.wrap import drop_own_frame
-from .signature import difference, signature_of
-from .xla import XlaCompiles
 
 _ASSIGNS = frozenset(("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"))
 _KERAS_CALLS = frozenset(
     ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch", "__call__")
 )
 _PRODUCTS = frozenset(("MatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Einsum"))
-_LARGE = 3000
-_SIGNATURES = 8  # earlier traces of one line that a new one is compared with
+_LARGE_GRAPH = 3000  # operations
+MAX_SIGNATURES = 8  # earlier traces of one line that a new one is compared with
+MAX_ARGUMENTS = 64  # leaves of one signature that are looked at
 
 
 class Traces:
@@ -38,7 +37,7 @@ class Traces:
         self.seen = {}  # (id of an entry, id of a thing) -> weak reference: which functions and models were traced
         self.makers = {}  # id of a function's captures -> the line that made the function
         self.compiled = {}  # id of a Keras model -> the line that compiled it last
-        self.xla = XlaCompiles(self)
+        self.traced_seconds = 0.0  # so far
         self.operations = self.products = 0  # of the graph that is being traced, with those of the functions in it
         loop.traces = self
         loop.rarely.append(self.ledger.tell)
@@ -80,7 +79,7 @@ class Traces:
                 self._weigh(function.graph)
                 # A function within another is traced with it: its time is the outer one's.
                 took = monotonic() - began if not loop.tracing else 0.0
-                self.xla.traced += took
+                self.traced_seconds += took
                 options = args[3] if len(args) > 3 else kwargs["tracing_options"]
                 note(options, args[0] if args else kwargs["function_type"], function, took)
             except Exception as error:
@@ -108,7 +107,7 @@ class Traces:
         if new_function and entry.count and not new_owner:
             changed = (CLOSURE, "", "")  # the same line, but another function: whatever else has changed
         known.append(signature)
-        del known[:-_SIGNATURES]
+        del known[:-MAX_SIGNATURES]
         maker = self.maker_of(what, owner, own)
         if took:
             entry.graph = (self.operations, self.products, len(concrete.graph.variables))
@@ -137,7 +136,7 @@ class Traces:
         """Count operations, and in a large graph the products: a layer has a few, an unrolled loop many."""
         operations = graph.get_operations()
         self.operations += len(operations)
-        if len(operations) >= _LARGE:
+        if len(operations) >= _LARGE_GRAPH:
             self.products += sum(operation.type in _PRODUCTS for operation in operations)
 
     def _first_time(self, entry, thing):
@@ -170,3 +169,87 @@ def _assigns(function):
         return True
     library = graph.as_graph_def().library if graph._functions else None
     return library is not None and any(n.op in _ASSIGNS for fn in library.function for n in fn.node_def)
+
+
+# --- what a function was traced for, as flat rows, and what differs between two traces -------------------------------
+
+
+def signature_of(function_type):
+    """Each leaf of the arguments as (name, kind, value), where the value is short text or a number."""
+    leaves = []
+    for name, parameter in function_type.parameters.items():
+        _flatten(name, parameter.type_constraint, leaves)
+        if len(leaves) >= MAX_ARGUMENTS:
+            break
+    return tuple(leaves)
+
+
+def _flatten(name, trace_type, leaves):
+    if len(leaves) >= MAX_ARGUMENTS:
+        return
+    kind = type(trace_type).__name__
+    members = _members(kind, trace_type)
+    if members is not None:
+        for member_name, member in members:
+            _flatten("%s%s" % (name, member_name), member, leaves)
+    elif kind == "Literal":
+        value = trace_type.value
+        # NumPy's numbers and enumerations come as themselves; what matters is that they are no tensors.
+        leaves.append((name, SCALAR, shortened(value)))
+    elif hasattr(trace_type, "shape") and hasattr(trace_type, "dtype"):
+        leaves.append((name, SHAPE, "%s %s" % (_shape(trace_type.shape), trace_type.dtype.name)))
+    elif kind == "Weakref":
+        leaves.append((name, CLOSURE, "%s #%x" % (_referred(trace_type), hash(trace_type) & 0xFFFFFF)))
+    else:
+        leaves.append((name, "other", "%s #%x" % (kind, hash(trace_type) & 0xFFFFFF)))
+
+
+def _members(kind, trace_type):
+    """What a container holds, by name; None for what is none."""
+    if kind == "Tuple":
+        return [("[%d]" % n, one) for n, one in enumerate(trace_type.components)]
+    if kind == "List":
+        return [("[%d]" % n, one) for n, one in enumerate(trace_type.components_tuple.components)]
+    if kind == "Dict":
+        return [("[%r]" % key, one) for key, one in trace_type.mapping.items()]
+    if kind in ("NamedTuple", "Attrs"):
+        named = getattr(trace_type, "named_attributes", trace_type)
+        values = named.attributes.components
+        return [("." + key, values[n]) for n, key in enumerate(named.attribute_names[: len(values)])]
+    element = getattr(trace_type, "element_spec", None)  # a dataset or its iterator
+    if element is not None:
+        rows = element if isinstance(element, (tuple, list)) else [element]
+        return [("[%d]" % n, one) for n, one in enumerate(rows)]
+    return None
+
+
+def _shape(shape):
+    if shape.rank is None:
+        return "(unknown)"
+    return "(%s)" % ", ".join("None" if size is None else str(size) for size in shape.as_list())
+
+
+def _referred(trace_type):
+    thing = trace_type._ref()
+    return "an object" if thing is None else type(thing).__name__
+
+
+def difference(new, known):
+    """What differs from the nearest of the earlier signatures: (kind, argument, example), or None for nothing."""
+    best = None
+    for old in known:
+        rows = [(old[n], new[n]) for n in range(min(len(old), len(new))) if old[n] != new[n]]
+        if len(old) != len(new):
+            rows.append((("arguments", "other", str(len(old))), ("arguments", "other", str(len(new)))))
+        if best is None or len(rows) < len(best):
+            best = rows
+    if not best:
+        return None
+    # One batch's several tensors change together, and a tensor's shape may be what a number is made of.
+    for wanted in (CLOSURE, SCALAR, SHAPE):
+        for old, leaf in best:
+            if leaf[1] == wanted:
+                kind = wanted if old[1] == wanted else SCALAR
+                value = leaf[2].partition(" #")[0] if wanted == CLOSURE else leaf[2]
+                return kind, leaf[0], value
+    return "other", best[0][1][0], best[0][1][2].partition(" #")[0]

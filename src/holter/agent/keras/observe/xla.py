@@ -11,13 +11,11 @@ from time import monotonic
 
 from ...core.creation_sites import site_of
 from ...observe.retraces import SHAPE
-from .signature import difference, shapes_named, shapes_of
+from .traces import MAX_ARGUMENTS, MAX_SIGNATURES, difference
 
-_SEEN = 4096  # shapes of one function
-_NAMED = 8  # the last ones, with which a new one is compared
-_LEAST = 0.01  # seconds beyond a usual call: no compilation takes less
-_SLOW = 0.05
-_SLOWER = 1.5  # than usual
+_MAX_SHAPES = 4096  # of one function
+_MIN_COMPILE_SECONDS = 0.01  # beyond a usual call: no compilation takes less
+_SLOW_SECONDS, _SLOW_TIMES = 0.05, 1.5  # a call that takes so long, and so many times the usual
 
 
 class _Compiled:
@@ -46,7 +44,7 @@ class _Compiled:
         if key in self.seen:
             return False
         self.seen[key] = None
-        if len(self.seen) > _SEEN:
+        if len(self.seen) > _MAX_SHAPES:
             del self.seen[next(iter(self.seen))]
         return True
 
@@ -59,7 +57,6 @@ class XlaCompiles:
         self.loop = traces.loop
         self.known = {}  # id of a function -> _Compiled
         self.inner = 0  # calls of functions under XLA within what was traced so far
-        self.traced = 0.0  # seconds spent on tracing so far
 
     def ran(self, function, args, kwargs, began, traced):
         """After a call of a function that is under XLA or has such a one inside."""
@@ -69,11 +66,12 @@ class XlaCompiles:
             return
         if get_ident() != loop.thread:
             return
-        seconds = monotonic() - began - (self.traced - traced)
+        tracing = self.traces.traced_seconds - traced
+        seconds = monotonic() - began - tracing
         one = self.known.get(id(function)) or self._meet(function)
         iterator = next((a for a in args if hasattr(a, "element_spec")), None) if one.drawn else None
         if iterator is not None:
-            slow = seconds >= _SLOW and seconds >= _SLOWER * one.usual
+            slow = seconds >= _SLOW_SECONDS and seconds >= _SLOW_TIMES * one.usual
             if one.drawn.idle(iterator, slow):
                 if one.calls:
                     one.as_usual(seconds)
@@ -84,16 +82,16 @@ class XlaCompiles:
         else:
             shapes = shapes_of(args, kwargs)
         if shapes == one.last or not one.is_new(shapes):
-            if self.traced == traced:
+            if not tracing:
                 one.as_usual(seconds)
-        elif seconds - one.usual >= _LEAST:
+        elif seconds - one.usual >= _MIN_COMPILE_SECONDS:
             self._note(function, one, iterator, args, kwargs, shapes, seconds - one.usual)
         one.last = shapes
 
     def _meet(self, function):
         number, known = id(function), self.known
         ref = weakref.ref(function, lambda _ref: known.pop(number, None))
-        drawn = None if getattr(function, "_jit_compile", None) else Drawn(sys.modules["tensorflow"], self.loop.feed)
+        drawn = None if getattr(function, "_jit_compile", None) else DrawnBatches(sys.modules["tensorflow"])
         one = known[number] = _Compiled(ref, drawn)
         return one
 
@@ -113,7 +111,7 @@ class XlaCompiles:
             named = shapes_named(function.python_function, args, kwargs)
             changed = (difference(named, one.named) or (SHAPE, "", "")) if one.count else None
             one.named.append(named)
-            del one.named[:-_NAMED]
+            del one.named[:-MAX_SIGNATURES]
         one.count += 1
         entry.usual, entry.draws = one.usual, iterator is not None
         maker = self.traces.maker_of(what, owner, function._function_captures)
@@ -122,25 +120,22 @@ class XlaCompiles:
 
 # --- How large the batches are that a traced step draws by itself, from an iterator that it is handed
 # Keras's `fit` draws its data inside the step, so nobody outside sees their shapes. But tf.data's own model of the
-# pipeline counts the elements and bytes that left it: between two steps, the bytes of one batch. Asking costs a
-# fraction of a millisecond, so it is done while sizes are new, and after a step that took long. The workers of a
-# `PyDataset` have no such model, but they make one batch at a time, and in Python.
+# pipeline counts the elements and bytes that came out of it: between two steps, the bytes of one batch. Asking costs
+# a fraction of a millisecond, so it is done while sizes are new, and after a step that took long.
 
-_LOOKS = 20  # at sizes that were seen before, until there is no more asking
+_MAX_LOOKS = 20  # at sizes that were seen before, until there is no more asking
 
 
-class Drawn:
+class DrawnBatches:
     """What one function has drawn so far."""
 
-    def __init__(self, tensorflow, feed):
+    def __init__(self, tensorflow):
         self.tf = tensorflow
-        self.feed = feed
         self.pipeline = None
         self.varies = self.refused = False
-        self.by_hand = False  # the batches are made in Python, one for each step
         self.elements = self.bytes = 0
         self.fresh = True  # nothing was drawn since the last look but by the step that is over
-        self.looks = _LOOKS
+        self.looks = _MAX_LOOKS
 
     def idle(self, iterator, slow):
         """True where there is nothing to ask: sizes that can't change, or have not for long."""
@@ -149,15 +144,13 @@ class Drawn:
             self.varies = _varies(self.tf.nest.flatten(iterator.element_spec))
             self.elements = self.bytes = 0
             self.fresh = True
-        if self.varies and (self.by_hand or (not self.refused and (self.looks or slow))):
+        if self.varies and not self.refused and (self.looks or slow):
             return False
         self.fresh = False
         return True
 
     def batch(self, iterator):
         """What the step has drawn, as something that can be compared; None where that can't be known."""
-        if self.by_hand:
-            return self.feed.shapes or None
         counted = self._read(iterator)
         if counted is None:
             return None
@@ -165,7 +158,7 @@ class Drawn:
             self.elements = self.bytes = 0  # another pipeline at the same address
         elements, size = counted[0] - self.elements, counted[1] - self.bytes
         (self.elements, self.bytes), fresh, self.fresh = counted, self.fresh, True
-        self.looks = max(0, self.looks - 1) if fresh else _LOOKS
+        self.looks = max(0, self.looks - 1) if fresh else _MAX_LOOKS
         return (elements, size) if fresh and elements else None
 
     def _read(self, iterator):
@@ -174,17 +167,15 @@ class Drawn:
                 return None  # asking would wait for what is under way
             model = self.tf.data.experimental.get_model_proto(iterator)
         except Exception:
-            self.refused = True  # autotuning is off: there is no such model
-            if self.feed is not None and self.feed.kind == "pydataset":
-                self.by_hand, self.feed.shapes = True, ()
+            self.refused = True  # autotuning is off, as for a `PyDataset`: there is no such model
             return None
         root = model.nodes[model.output]
         return root.num_elements, root.bytes_produced
 
     def met_new(self, batch):
         """A batch was not seen before: its size as a text, and more will be asked for."""
-        self.looks = _LOOKS
-        return str(batch[0]) if self.by_hand else "%d bytes" % batch[1]
+        self.looks = _MAX_LOOKS
+        return "%d bytes" % batch[1]
 
 
 def _varies(specs):
@@ -194,3 +185,45 @@ def _varies(specs):
         if shape is not None and (shape.rank is None or None in shape.as_list()[1:]):
             return True
     return False
+
+
+# --- the shapes of what a function is called with --------------------------------------------------------------------
+
+
+def shapes_of(args, kwargs):
+    """The shapes of all tensors and arrays in a call, in their order; asked at every call under XLA."""
+    found = _arrays((), (args, kwargs) if kwargs else args)
+    # TensorFlow's own tuple is there without making an object of its shapes.
+    return tuple(one._shape_tuple() if hasattr(one, "_shape_tuple") else tuple(one.shape) for _, one in found)
+
+
+def shapes_named(function, args, kwargs):
+    """The same as rows of a signature, by the names of the function's arguments."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if code is not None else ()
+    names = [names[n] if n < len(names) else "argument %d" % n for n in range(len(args))]
+    rows = []
+    for path, thing in _arrays((), {**dict(zip(names, args)), **kwargs}):  # noqa: B905
+        kind = getattr(thing.dtype, "name", str(thing.dtype))
+        name = path[0] + "".join("[%r]" % key for key in path[1:])
+        rows.append((name, SHAPE, "(%s) %s" % (", ".join(str(size) for size in thing.shape), kind)))
+    return tuple(rows[:MAX_ARGUMENTS])
+
+
+def _arrays(path, thing):
+    """The tensors and arrays in nested containers, each with the keys that lead to it."""
+    if isinstance(thing, (tuple, list)):
+        for n, one in enumerate(thing[:MAX_ARGUMENTS]):
+            yield from _arrays((*path, n), one)
+    elif isinstance(thing, dict):
+        for key, one in thing.items():
+            yield from _arrays((*path, key), one)
+    elif hasattr(thing, "_shape_tuple") or _is_array(thing):
+        yield path, thing
+
+
+def _is_array(thing):
+    shape = getattr(thing, "shape", None)
+    return shape is not None and hasattr(thing, "dtype") and getattr(shape, "rank", 0) is not None

@@ -8,19 +8,19 @@ Datasets are never iterated: only tensors that one holds already are read.
 
 import sys
 
-from ...core import frame_locals
-from ...core.user_frame import is_user_file
-from ...observe import names_near, numpy_finite
-from ...observe.loss_history import History, short
-from ...torch.nonfinite.finite import Clock
+from ..core import frame_locals
+from ..core.user_frame import is_user_file
+from ..observe import names_near, numpy_finite
+from ..observe.loss_history import History, short
+from ..torch.nonfinite.finite import Clock
 
-_SECONDS = 0.5
-_FRAMES = 60
-_ELEMENTS = 50_000_000
-_PILOT = 4096
+_MAX_SECONDS = 0.5  # of one look
+_MAX_FRAMES = 60
+_MAX_WEIGHTS = 50_000_000  # elements that are read
+_SMALL_TENSOR = 4096  # elements: cheap enough to be read at every step
+_MAX_STAGES = 12  # of a dataset
 # Names under which Keras and our own wrappers hold the data of a step.
 _DATA = ("x", "y", "data", "args", "sample_weight", "inputs", "batch", "targets")
-_DATASETS = 12
 
 
 class NanWatch:
@@ -32,7 +32,6 @@ class NanWatch:
         self.guard = agent.guard
         self.history = History(lambda: agent.say("nan-over", step=loop.beat.steps + 1))
         self.last = None  # batch and mean of the running mean before
-        self.is_bad = False  # the last loss, or a small gradient of its step, was non-finite
 
     def mean(self, batch, mean):
         """A running mean over an epoch, as Keras reports it: the batch's own loss is what it adds."""
@@ -43,31 +42,38 @@ class NanWatch:
         if known is not None and batch > known[0] and known[1] - known[1] == 0.0:
             n = batch - known[0]
             own = (mean * (batch + 1) - known[1] * (known[0] + 1)) / n
-            # The difference of two large sums has few digits left.
+            # The difference of two large sums has few digits.
             mean = own if own > 1e-6 * abs(mean) or mean < 0 else mean
         self.loss(mean, "keras")
 
     def loss(self, loss, source, variables=None, depth=1):
         """A loss that is known; `variables` are those that it is about to change."""
         history = self.history
-        self.is_bad = loss - loss != 0.0
-        if not self.is_bad:
+        if loss - loss == 0.0:
             history.add(loss)
             if loss > history.alarm and history.wants_spike():
                 history.spikes.append({"step": self.loop.beat.steps + 1, "loss": short(loss)})
-        elif history.wants_look():
+            return
+        if history.wants_look():
             self._look("loss", loss, source, variables, sys._getframe(depth + 1))
+        if source == "tensorflow":
+            self._tape_is_nonfinite()
+
+    def _tape_is_nonfinite(self):
+        if self.loop.healer is not None:
+            self.loop.healer.tape_is_nonfinite()
 
     def gradients(self, gradients, variables):
         """One small gradient of an eager tape, before it is applied."""
         for gradient in gradients if isinstance(gradients, (list, tuple)) else ():
             if gradient.__class__ is not self.loop.eager_tensor:
                 continue
-            if gradient.shape.num_elements() <= _PILOT and gradient.dtype.is_floating:
+            if gradient.shape.num_elements() <= _SMALL_TENSOR and gradient.dtype.is_floating:
                 total = float(gradient._numpy().sum())
-                self.is_bad = self.is_bad or total - total != 0.0
-                if total - total != 0.0 and self.history.wants_look():
-                    self._look("gradient", self.loop.loss, "tensorflow", variables, sys._getframe(2))
+                if total - total != 0.0:
+                    if self.history.wants_look():
+                        self._look("gradient", self.loop.loss, "tensorflow", variables, sys._getframe(2))
+                    self._tape_is_nonfinite()
                 return
 
     def rarely(self):
@@ -76,7 +82,7 @@ class NanWatch:
         if optimizer is None or not self.loop.cpu_only or not self.history.well:
             return
         for variable in getattr(optimizer, "_trainable_variables", ())[:8]:
-            if 0 < _count(variable) <= _PILOT:
+            if 0 < _count(variable) <= _SMALL_TENSOR:
                 array = numpy_finite.as_array(variable)
                 total = float(array.sum()) if array is not None and array.dtype.kind == "f" else 0.0
                 if total - total != 0.0 and self.history.wants_look():
@@ -96,7 +102,7 @@ class NanWatch:
             self.guard.caught("nan", error)
 
     def _seen(self, variables, frame, updated):
-        clock = Clock(_SECONDS)
+        clock = Clock(_MAX_SECONDS)
         found = {"updated": updated} if updated else {}
         rate = self.loop.lr
         if rate - rate == 0.0:
@@ -106,7 +112,7 @@ class NanWatch:
         if variables is None and model is not None:
             variables = model.trainable_variables
         named = [(getattr(v, "path", None) or getattr(v, "name", "?"), v) for v in _listed(variables)]
-        if self.loop.cpu_only and sum(_count(v) for _, v in named) <= _ELEMENTS:
+        if self.loop.cpu_only and sum(_count(v) for _, v in named) <= _MAX_WEIGHTS:
             found["params"] = numpy_finite.of_named(named, clock)
         data = self._data(frame, clock)
         found["looked_at"] = len(data)
@@ -125,13 +131,13 @@ class NanWatch:
     def _model(self, frame):
         """The model whose method is under way, else the one that owns the optimizer's variables."""
         depth = 0
-        while frame is not None and depth < _FRAMES:
+        while frame is not None and depth < _MAX_FRAMES:
             depth += 1
             code = frame.f_code
             if code.co_name in ("fit", "_trained", "train_on_batch") and not is_user_file(code.co_filename):
-                for held in frame_locals.read(frame, "self", "model").values():
-                    if hasattr(held, "trainable_variables") and hasattr(held, "layers"):
-                        return held
+                for found in frame_locals.read(frame, "self", "model").values():
+                    if hasattr(found, "trainable_variables") and hasattr(found, "layers"):
+                        return found
             frame = frame.f_back
         optimizer = self.loop.optimizer() if self.loop.optimizer is not None else None
         if optimizer is not None and hasattr(optimizer, "_trainable_variables"):
@@ -165,21 +171,22 @@ class NanWatch:
 
     def _data(self, frame, clock):
         found, seen = [], set()
-        for name, value in self._held(frame):
+        for name, value in self._variables(frame):
             if id(value) in seen or len(found) >= 24 or clock.over():
                 continue
             seen.add(id(value))
             if not self.loop.cpu_only and not type(value).__module__.startswith("numpy"):
                 continue
             array = numpy_finite.as_array(value)
-            told = numpy_finite.describe(name, array, clock) if array is not None else None
-            if told is not None:
-                found.append(told)
+            described = numpy_finite.describe(name, array, clock) if array is not None else None
+            if described is not None:
+                found.append(described)
         return found
 
-    def _held(self, frame):
+    def _variables(self, frame):
+        """The tensors that the functions under way hold: near the line in the user's, by known names in others."""
         depth = 0
-        while frame is not None and depth < _FRAMES:
+        while frame is not None and depth < _MAX_FRAMES:
             depth += 1
             code = frame.f_code
             if is_user_file(code.co_filename):
@@ -217,8 +224,8 @@ def _tensors(name, value, depth):
     elif hasattr(value, "element_spec"):
         yield from _of_dataset(name, value)
     elif hasattr(value, "gi_frame") and value.gi_frame is not None:
-        held = {key: one for key, one in frame_locals.read(value.gi_frame).items() if hasattr(one, "dtype")}
-        for key, one in held.items():
+        arrays = {key: one for key, one in frame_locals.read(value.gi_frame).items() if hasattr(one, "dtype")}
+        for key, one in arrays.items():
             yield "%s.%s" % (name, key), one
     elif hasattr(value, "__getitem__") and hasattr(value, "__dict__") and is_user_file(_file_of(type(value))):
         for key, one in list(vars(value).items())[:16]:
@@ -232,10 +239,10 @@ def _file_of(cls):
 
 def _of_dataset(name, dataset):
     """The tensors that a dataset was made of; it is not iterated, since that would move its shuffling on."""
-    for _ in range(_DATASETS):
-        held = getattr(dataset, "_tensors", None)
-        if held:
-            for at, tensor in enumerate(held[:8]):
+    for _ in range(_MAX_STAGES):
+        tensors = getattr(dataset, "_tensors", None)
+        if tensors:
+            for at, tensor in enumerate(tensors[:8]):
                 yield "%s[%d]" % (name, at), tensor
             return
         dataset = getattr(dataset, "_input_dataset", None)

@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 
-_VARIABLES = 400
+_MAX_VARIABLES = 400
 
 
 class TensorFlowKinds:
@@ -44,7 +44,7 @@ class TensorFlowKinds:
         if kind is None:
             return type(thing).__name__ == "KerasTensor"
         load.add(100_000, kind)  # layers, their configuration and bookkeeping
-        for variable in list(getattr(thing, "variables", ()))[:_VARIABLES]:
+        for variable in list(getattr(thing, "variables", ()))[:_MAX_VARIABLES]:
             value = getattr(variable, "_value", None)
             if isinstance(value, self.variable):
                 self._tensor(load, value, kind)
@@ -56,8 +56,8 @@ class TensorFlowKinds:
             estimate = walk.weigher.estimate([load], 1, [thing])
             if estimate.host + estimate.device >= 65536:
                 length = 1
-                for part in load.shape or ():
-                    length *= part or 0
+                for size in load.shape or ():
+                    length *= size or 0
                 walk.note_array(thing, spot, estimate, length)
             return True
         if cls.__name__ in ("CallbackList", "CallbackHandler", "CallbackContainer"):
