@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holter.diagnosis.core.epochs import epochs_of
 from holter.diagnosis.core.examined import once
@@ -48,6 +48,8 @@ _PARTS = (
     ),
 )
 _ASKED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) ([\d.]{1,20}) (bytes|[KMGTP]i?B)")
+# Under set_per_process_memory_fraction this is the limit, not the card's size.
+_ALLOWED = re.compile(r"([\d.]{1,20}) ([KMGTP]iB) allowed; ")
 _UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
 
 # How many values an optimizer keeps for each weight; those that keep none are not listed.
@@ -72,6 +74,7 @@ class Exhaustion:
     frame: Frame | None
     progress: Progress
     in_worker: bool = False
+    asked: float | None = None  # bytes of the allocation that was refused
 
 
 @once
@@ -86,6 +89,9 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     if kill is not None and ending.kind != "oom-killed" and kill.role != "trainer":
         kill = None  # the run outlived it: a helper's lack of memory is not the run's
     curve = device_curve(record) if on_device else memory_curve(record)
+    allowed = _first_size(_ALLOWED, said)
+    if curve is not None and on_device and allowed:
+        curve = replace(curve, limit=allowed, kind="own")
     suspected = False
     if kill is None and not refused:
         # A kill with nothing to prove it, at the edge of the limit: worth a guess, and told as one.
@@ -115,11 +121,15 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         victim = kill.pid if kill is not None else None
         frame = (gathered_by(record, victim) if shape == "data" else None) or filled_by(record, victim)
     in_worker = kill is not None and kill.role == "worker"
-    return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress, in_worker)
+    return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress, in_worker, asked)
 
 
 def _asked(said: str) -> float | None:
-    match = _ASKED.search(said)
+    return _first_size(_ASKED, said)
+
+
+def _first_size(pattern: re.Pattern[str], said: str) -> float | None:
+    match = pattern.search(said)
     try:
         return float(match[1]) * _UNITS[match[2][0].lower()] if match else None
     except ValueError:

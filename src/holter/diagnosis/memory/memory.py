@@ -32,6 +32,7 @@ LIMIT_WORDS = {
     "ram-swap": "the machine's memory with its swap",
     "rlimit": "the process's own limit (ulimit)",
     "device": "the device's memory",
+    "own": "the limit that the process set itself",
 }
 
 

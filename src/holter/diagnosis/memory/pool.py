@@ -76,6 +76,11 @@ def _first(pattern: re.Pattern[str], said: str) -> float | None:
     return _size(match.groups()) if match else None
 
 
+def size_in(value: str, unit: str) -> float:
+    """Give an amount with its unit in bytes; 0 for what is no number."""
+    return _size((value, unit)) or 0.0
+
+
 def _size(groups: tuple[str | None, ...]) -> float | None:
     """Give the first amount with its unit among the groups of a match."""
     for value, unit in pairwise(groups):

@@ -18,7 +18,7 @@ from holter.finding import Culprit, Cure, Ending, Finding
 from holter.source.lines import culprit_at, settings_of
 
 CAUSE = "oversize.batch"
-YIELDS_TO = ("fragmentation", "leak")
+YIELDS_TO = ("fragmentation", "leak", "oversize.neighbour")
 
 _TRAINER_RUNS = re.compile(r"\.(?:fit|train)\(")
 _NOT_TRAINING = re.compile(r"eval|val|test|predict", re.IGNORECASE)

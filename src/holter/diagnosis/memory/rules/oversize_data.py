@@ -14,7 +14,7 @@ from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.finding import Cure, Ending, Finding
 
 CAUSE = "oversize.data"
-YIELDS_TO = ("leak",)
+YIELDS_TO = ("leak", "oversize.neighbour")
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:

@@ -14,7 +14,7 @@ from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.finding import Cure, Ending, Finding
 
 CAUSE = "oversize.model"
-YIELDS_TO = ("fragmentation", "leak")
+YIELDS_TO = ("fragmentation", "leak", "oversize.neighbour")
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
