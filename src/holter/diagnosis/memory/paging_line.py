@@ -38,7 +38,7 @@ def stood_on(record: RecordLike) -> Stood | None:
     trainer = progress_of(record).pid
     own = [event for event in looks if trainer is None or event.pid == trainer]
     fed = [event for event in own if any("data/dataloader" in frame.file for frame in main_thread(event))]
-    theirs = [event for event in looks if event not in own]
+    theirs = [event for event in looks if trainer is not None and event.pid != trainer]
     chosen = _most_often(theirs) if len(fed) > 0.5 * len(own) else None
     return chosen or _most_often(own)
 
