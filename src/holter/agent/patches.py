@@ -27,7 +27,7 @@ _TRAINER = "keras.src.backend.tensorflow.trainer.TensorFlowTrainer"
 _FUNCTION = "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function"
 _LOADER = "torch.utils.data.dataloader"
 _ONCE = "of a batch in parts, only the last may do this; there is no hook before it that could say no"
-_NEAR, _PARTS = "when memory is nearly used up", "when batches are handed out in parts"
+_PARTS = "when batches are handed out in parts"
 
 PATCHES = [
     # ---- Python
@@ -125,8 +125,6 @@ PATCHES = [
          "_global_optimizer_pre_hooks _global_optimizer_post_hooks",
          "an update that is non-finite is held back: PyTorch's own global hooks, nothing is replaced"),
     *_of(HEAL, _TORCH, "torch/heal/split.py", "MODEL", "__call__", "a call that does not fit is made in parts"),
-    *_of(HEAL, _TORCH, "torch/heal/loss.py", "torch.nn.functional", "cross_entropy",
-         "logits of a large vocabulary that do not fit", _NEAR),
     *_of(HEAL, _TORCH, "torch/heal/reduction.py", "torch.autograd", "backward",
          "a part's loss counts by its share of the batch", _PARTS),
     *_of(HEAL, _TORCH, "torch/heal/loader.py", _LOADER + ".DataLoader", "__len__",

@@ -12,13 +12,11 @@ class Healing:
         self.loader = self.collect = None
         self.guard(self._arm_nan)()
         from ...heal.soft_limit import wall_of
-        from .loss import LossSplit
         from .split import Split
 
         wall_of(self.agent)  # whoever is told of it writes there
         self.agent.say("armed", act="split-batch")
         self.split = Split(self.agent, self.torch, adapter.is_compiling)
-        self.split.when_near.append(LossSplit(self.split).patch)
 
     def begin(self):
         """Before the adapter's own patches."""

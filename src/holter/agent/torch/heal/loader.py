@@ -17,12 +17,12 @@ import weakref
 
 from ....record import environment
 from ...core.ranks import ranks
-from ...heal.chunk_tuning import parts_asked
 from ...heal.counting_loop import who_counts
 from ...heal.leaves import Unsplittable
 from .batch_calls import BatchCalls, Once, SoftNorms
 from .loader_profile import LoaderPass, LoaderProfile, MidEpochSwitch, bounds_of
 from .reduction import ScaledBackward
+from .split import chunks_asked
 
 
 class LoaderSplit:
@@ -30,7 +30,7 @@ class LoaderSplit:
 
     def __init__(self, agent, torch):
         self.agent, self.guard, self.torch = agent, agent.guard, torch
-        self.parts = self.wanted = parts_asked(environment.LOADER)  # the present ones, and those to come
+        self.parts = self.wanted = chunks_asked(environment.LOADER)  # the present ones, and those to come
         self.needed = self.parts > 1  # without them the run has died; otherwise they are only the faster way
         self.handover = MidEpochSwitch()
         self.passes = weakref.WeakKeyDictionary()  # by iterator: what tells its loader

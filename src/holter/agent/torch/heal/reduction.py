@@ -43,9 +43,6 @@ class Reading:
         if depth > _DEEP:
             return
         reduction = getattr(node, "_saved_reduction", None)
-        how = getattr(node, "how", None)  # a cross-entropy that is computed in parts
-        if how is not None and hasattr(how, "reduction"):
-            reduction = {"mean": 1, "sum": 2}.get(how.reduction)
         inner = _inside_cut(node)
         if inner is not None:
             self._down(inner, divisor, depth + 1)
@@ -146,12 +143,10 @@ def _numbers_below(node):
 
 def _inside_cut(node):
     """The graph of a loss that a model gave, where the model's call has been cut out."""
-    call = getattr(node, "call", None)
-    kept = [outputs for _inputs, outputs in getattr(call, "kept", {}).values()]
-    for outputs in (*kept, getattr(call, "plain", None) or ()):
-        for output in outputs:
-            if output.grad_fn is not None and output.numel() == 1:
-                return output.grad_fn
+    _inputs, outputs = getattr(getattr(node, "call", None), "kept", None) or ((), ())
+    for output in outputs:
+        if output.grad_fn is not None and output.numel() == 1:
+            return output.grad_fn
     return None
 
 
