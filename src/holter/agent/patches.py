@@ -145,8 +145,6 @@ PATCHES = [
          _PARTS),
     *_of(HEAL, _TORCH, "torch/heal/workers.py", _LOADER + ".DataLoader", "__init__",
          "loaders without workers, after these had taken the memory", "after a restart"),
-    *_of(HEAL, _TORCH, "torch/heal/nonfinite_acts.py", "torch.autocast", "__enter__", "bfloat16 in place of float16",
-         "--heal=all, after an overflow"),
     # ---- Keras and TensorFlow under --heal
     *_of(HEAL, _KERAS, "keras/heal/resume.py", _TRAINER, "fit", "a backup is written, and gone on from"),
     *_of(HEAL, _KERAS, "keras/heal/healer.py", "MODEL", "train_function",
