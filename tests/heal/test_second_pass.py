@@ -114,7 +114,7 @@ def test_a_last_batch_of_another_size_asks_for_nothing() -> None:
 def test_the_loader_multiplies_its_parts_from_the_next_pass_on(parts: int, times: int, wanted: int) -> None:
     """A model may be handed more or fewer samples than its loader gives: only the proportion counts."""
     armed: list[bool] = []
-    loader = SimpleNamespace(parts=parts, wanted=parts, guard=lambda act: act, arm=lambda: armed.append(True))
+    loader = SimpleNamespace(chunks=parts, wanted=parts, guard=lambda act: act, arm=lambda: armed.append(True))
     LoaderSplit.ask(loader, times)
 
-    assert (loader.wanted, loader.parts, armed) == (wanted, parts, [True])
+    assert (loader.wanted, loader.chunks, armed) == (wanted, parts, [True])

@@ -208,7 +208,9 @@ class Call:
             roots, given = self._roots(outputs, gradients, begin, end)
             kept = outputs = None
             if roots:
-                self.torch.autograd.backward(roots, given)
+                # Not `torch.autograd.backward`: the loader's split may stand around that, and would scale it.
+                engine = self.torch.autograd.Variable._execution_engine
+                engine.run_backward(roots, given, False, False, (), allow_unreachable=True, accumulate_grad=True)
             roots = given = None
             self._gather(of_inputs, inputs, begin, end)
             inputs = None
@@ -220,7 +222,7 @@ class Call:
             if gradient is not None and output.requires_grad:
                 roots.append(output)
                 given.append(kind.gradient(gradient, begin, end, self.weight(kind, begin, end)))
-        return roots, given
+        return tuple(roots), tuple(given)
 
     def _gather(self, of_inputs, inputs, begin, end):
         for at, (n, tensor) in enumerate(zip(self.needing, inputs)):  # noqa: B905

@@ -48,7 +48,8 @@ class Split:
     def __init__(self, agent, torch, is_compiling):
         self.agent, self.torch, self.is_compiling = agent, torch, is_compiling
         self.inside = False
-        self.asked = chunks_asked(environment.SPLIT)  # by a restart, from the first step on
+        # By a restart, from the first step on; where the loader hands out chunks, those are tried as they come.
+        self.asked = chunks_asked(environment.SPLIT) if chunks_asked(environment.LOADER) < 2 else 1
         self.states = {}  # id of a model -> what is known of it
         self.wrapped = set()
         self.reported = set()
