@@ -3,7 +3,9 @@
     python bench/heal_cuda.py [transformer] [conv] [lstm] [peers]
 
 For each model the memory of a plain step is measured first; then the process may have 85, 70, 50 and 35 % of it.
-With `peers`, Accelerate's and Lightning's searches for a batch size are run under the same caps.
+A backward that fails in the script's own graph ends the run, and the next attempt is split from its first step on:
+that is done here as well, and said. With `peers`, Accelerate's and Lightning's searches for a batch size are run under
+the same caps.
 """
 
 from __future__ import annotations
@@ -21,10 +23,8 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 import heal_peers
 import torch
 from heal_models import KINDS
-from torch.nn import functional as F  # noqa: N812
 
 from holter.agent.core.guard import Guard
-from holter.agent.torch.heal.loss import LossSplit
 from holter.agent.torch.heal.split import Split
 
 CAPS = (0.85, 0.70, 0.50, 0.35)
@@ -138,34 +138,31 @@ def main() -> None:
             micro, hand = by_hand(kind, int(share * need))
             clear()
             torch.cuda.set_per_process_memory_fraction(share * need / total)
-            agent = Agent()
-            try:
-                training = Training(kind)
-                split = Split(agent, torch, lambda: False)
-                split.when_near.append(LossSplit(split).patch)
-                split.watch([training.model])
-                found, took = training.times(steps=26)
-                ours = statistics.median(took[-8:])
-                care = next(iter(split.cares.values()))
-                retries = torch.cuda.memory_stats()["num_alloc_retries"]
-                parts = [f"{fields['rows']}" for _, fields in agent.said if "rows" in fields]
-                print(
-                    f"  {share:.0%}: ours {size / ours:.0f} samples/s, first step {took[0]:.2f} s, "
-                    f"by hand {size / hand:.0f} (micro-batch {micro}): {hand / ours:.0%} of it, "
-                    f"losses {_off(found, losses):.1e} off, parts of {', then '.join(parts) or 'all'}, "
-                    f"{care.kept[0]} of {care.kept[1]} kept, {retries} retries, "
-                    f"outside {(care.outside or 0) / 1e9:.2f} GB, "
-                    f"slack {care.room.slack / care.room.limit:.0%}, steps {[round(t * 1e3) for t in took]} ms, "
-                    f"{[fields.get('keeps') or fields.get('because') for _, fields in agent.said][:2]}"
-                )
-            except torch.OutOfMemoryError as error:
-                print(
-                    f"  {share:.0%}: ours ran out of memory: {str(error)[:90]}; {agent.said[-1:]}; "
-                    f"by hand {size / hand:.0f}"
-                )
-            finally:
-                _unwatch(originals)
-                training = split = None
+            for asked in ("1", "2"):
+                os.environ["HOLTER_SPLIT"] = asked
+                agent = Agent()
+                try:
+                    training = Training(kind)
+                    split = Split(agent, torch, lambda: False)
+                    split.watch([training.model])
+                    found, took = training.times(steps=26)
+                    ours = statistics.median(took[-8:])
+                    chunks = [f"{fields['rows']}" for _, fields in agent.said if "rows" in fields]
+                    print(
+                        f"  {share:.0%}: ours {size / ours:.0f} samples/s, first step {took[0]:.2f} s, "
+                        f"by hand {size / hand:.0f} (micro-batch {micro}): {hand / ours:.0%} of it, "
+                        f"losses {_off(found, losses):.1e} off, chunks of {', then '.join(chunks) or 'all'}, "
+                        f"steps {[round(t * 1e3) for t in took]} ms, "
+                        f"{[fields.get('keeps') or fields.get('because') for _, fields in agent.said][:2]}"
+                    )
+                    break
+                except torch.OutOfMemoryError as error:
+                    print(f"  {share:.0%}: out of memory: {str(error)[:90]}; {agent.said[-1:]}")
+                finally:
+                    _unwatch(originals)
+                    training = split = None
+                    gc.collect()
+                    torch.cuda.empty_cache()
             if "peers" in sys.argv:
                 beside(kind, size, share * need / total)
 
@@ -191,7 +188,6 @@ def _off(found: list[float], wanted: list[float]) -> float:
 
 
 def _unwatch(originals: dict[type, Any]) -> None:
-    F.cross_entropy = getattr(F.cross_entropy, "__wrapped__", F.cross_entropy)
     for cls, call in originals.items():
         if call is not None:
             cls.__call__ = call

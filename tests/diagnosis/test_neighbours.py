@@ -104,7 +104,9 @@ def test_another_program_that_fills_the_machine_is_named():
     told = verdict(on_host(24 * GB))
 
     assert causes(told)[0] == "oversize.neighbour"
-    assert "24.0 GB of the machine's 32.0 GB: pid 4711 (python sweep.py, user ana), since before" in told.findings[0].claim
+    assert (
+        "24.0 GB of the machine's 32.0 GB: pid 4711 (python sweep.py, user ana), since before" in told.findings[0].claim
+    )
 
 
 def test_a_small_program_beside_a_large_run_is_no_neighbour():

@@ -97,11 +97,11 @@ def test_the_split_in_place_holds_no_model_that_is_gone() -> None:
     split.watch([model])
     model(torch.randn(4, 8)).sum().backward()
     weight = weakref.ref(model.layer.weight)
-    known = len(split.cares)
+    known = len(split.states)
     del model
     gc.collect()
 
-    assert (known, len(split.cares), weight()) == (1, 0, None)
+    assert (known, len(split.states), weight()) == (1, 0, None)
 
 
 def test_without_pressure_nothing_is_collected(tmp_path: Path) -> None:

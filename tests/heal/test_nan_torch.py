@@ -222,33 +222,27 @@ def test_a_loss_scaler_that_skips_a_step_now_and_then_is_left_alone(tmp_path: Pa
 
 
 @pytest.mark.parametrize("heal", ["safe", "all"])
-def test_a_loss_scale_that_collapses_is_declined_or_replaced_by_bfloat16(tmp_path: Path, heal: str) -> None:
-    """`safe` names the cure and lets the run be; `all` goes on in bfloat16."""
-    healed = run(tmp_path, AMP.replace("STEPS", "step > 80"), HOLTER_HEAL=heal)
+def test_a_loss_scale_that_collapses_is_declined_with_the_cure(tmp_path: Path, heal: str) -> None:
+    """Another precision is the user's to choose."""
+    text = AMP.replace("STEPS", "step > 80")
+    healed = run(tmp_path, text, HOLTER_HEAL=heal)
 
     assert healed.code == 0
-    if heal == "safe":
-        (told,) = healed.kind("declined")
-        assert "train in bfloat16, or let --heal=all do so" in told["because"]
-        assert healed.out.startswith("inf")
-    else:
-        (told,) = healed.kind("intervention")
-        assert (told["act"], told["keeps"]) == ("bfloat16", "changed")
-        assert 0.0 < float(healed.out.split()[0]) < 1.0
+    (told,) = healed.kind("declined")
+    assert told["because"].endswith("whose largest is 65,504: train in bfloat16")
+    assert healed.kind("intervention") == []
+    assert healed.out.startswith("inf")
 
 
-def test_elements_at_the_edge_of_a_function_are_left_out_and_the_rest_is_learnt(tmp_path: Path) -> None:
-    """A cross entropy written by hand meets the logarithm of zero: as good as the stable one in the end."""
+def test_elements_at_the_edge_of_a_function_are_not_left_out_one_by_one(tmp_path: Path) -> None:
+    """A cross entropy written by hand meets the logarithm of zero: updates are skipped, and then its line is named."""
     text = (PATIENTS / "torch_ordinal_pain.py").read_text().replace("range(1, 121)", "range(1, 25)")
-    wanted = text.replace("loss = -(", "loss = nn.functional.binary_cross_entropy_with_logits(model(x), target) #")
-    stable = run(tmp_path / "stable", wanted, agent=False)
-    healed = run(tmp_path / "healed", text, HOLTER_HEAL="safe")
+    healed = run(tmp_path, text, HOLTER_HEAL="safe")
 
-    exact = [float(done.out.split()[-1]) for done in (stable, healed)]
-    assert exact[1] > exact[0] - 0.03 > 0.8
-    assert set(acts(healed)) == {"mask-gradient"}
-    assert "`log` at line 20 makes non-finite" in healed.kind("intervention")[0]["text"]
-    assert len(acts(healed)) < 20
+    assert healed.code == 0
+    assert set(acts(healed)) <= {"hold-update", "go-back"}
+    (told,) = healed.kind("declined")
+    assert "`log` at line 20" in told["because"]
 
 
 def test_the_step_of_a_closure_is_judged_inside_it(tmp_path: Path) -> None:
@@ -278,24 +272,17 @@ print([p.isfinite().all().item() for p in model.parameters()], optimizer.state[m
 
 
 @pytest.mark.parametrize("heal", ["--heal", "--heal=all"])
-def test_a_rate_that_is_too_high_from_end_to_end(tmp_path: Path, heal: str) -> None:
-    """`--heal` may not change it and says so; `--heal=all` halves it, and the run learns what it was to learn."""
+def test_a_rate_that_is_too_high_is_declined_with_the_cure(tmp_path: Path, heal: str) -> None:
+    """From end to end: another rate is the user's to choose, and the run ends with its true cause."""
     case = Case(tmp_path, (PATIENTS / "torch_house_prices.py").read_text())
     case.start(options=[heal]).finish()
     verdict = case.verdict()
 
-    last = float(case.out.split()[-1])
     acts = [(one["act"], one["done"], one["keeps"]) for one in verdict["interventions"]]
-    if heal == "--heal":
-        assert acts == [("hold-update", False, None)]
-        assert "lower the learning rate of 0.031, or let --heal=all do so" in case.err
-        assert math.isnan(last)
-        assert verdict["findings"][0]["cause"] == "nan.learning-rate"
-    else:
-        assert acts == [("lower-rate", True, "changed")]
-        assert last < 0.02
-        assert verdict["healthy"]
-        assert "0.5 times the learning rate" in case.err
+    assert acts == [("hold-update", False, None)]
+    assert "lower the learning rate of 0.031, or clip the gradients" in " ".join(case.err.split())
+    assert math.isnan(float(case.out.split()[-1]))
+    assert verdict["findings"][0]["cause"] == "nan.learning-rate"
 
 
 # --- the parts ------------------------------------------------------------------------------------------------------
@@ -387,47 +374,27 @@ def test_a_loss_that_runs_away_is_told_from_one_that_does_not(losses: list[float
 
 
 RUN_OFF = """
-import time
 import torch
 
 torch.manual_seed(0)
 x = torch.randn(256, 8)
 y = x @ torch.arange(8.0)[:, None]
 model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.{optimizer}
-step, enough = 0, time.monotonic() + {seconds}
-while step < 900 or time.monotonic() < enough:
+optimizer = torch.optim.SGD(model.parameters(), lr=100.0, momentum=0.5)
+for _step in range(900):
     loss = (model(x) - y).pow(2).mean()
     optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
     optimizer.step()
-    first = loss.item() if step == 0 else first
-    step += 1
-    if step >= 900 and loss.item() < first:
-        break
-print(first, loss.item())
+print(loss.item(), [p.sum().item() for p in model.parameters()])
 """
 
 
-@pytest.mark.parametrize(
-    "optimizer", ["SGD(model.parameters(), lr=100.0, momentum=0.5)", "Adam(model.parameters(), lr=3e4)"]
-)
-def test_a_loss_that_ran_away_and_stays_a_number_is_gone_back_from_with_heal_all(
-    tmp_path: Path, optimizer: str
-) -> None:
-    """From the very first update on: it is undone, and the rate lowered until the run learns; `--heal` alone waits."""
-    text = RUN_OFF.replace("{optimizer}", optimizer)
-    safe = run(tmp_path / "safe", text.replace("{seconds}", "0"), HOLTER_HEAL="safe")
-    # When it is looked at goes by time, and on a busy machine that is late: it has up to a minute for it.
-    healed = run(tmp_path / "all", text.replace("{seconds}", "60"), HOLTER_HEAL="all")
+def test_a_loss_that_ran_away_and_stays_a_number_is_left_alone(tmp_path: Path) -> None:
+    """With `--heal=all` as well: it is the run that the script has asked for, to the last bit."""
+    plain = run(tmp_path / "plain", RUN_OFF, agent=False)
+    healed = run(tmp_path / "all", RUN_OFF, HOLTER_HEAL="all")
 
-    first, last = map(float, safe.out.split())
-    assert last > 5 * first
-    assert not safe.kind("intervention")
-    first, last = map(float, healed.out.split())
-    assert last < first
-    acts = healed.kind("intervention")
-    assert {act["act"] for act in acts} == {"lower-rate"}
-    assert acts[0]["text"].startswith("the loss ran away at step ")
-    assert {act["keeps"] for act in acts} == {"changed"}
+    assert healed.out == plain.out
+    assert healed.kind("intervention") == healed.kind("declined") == []

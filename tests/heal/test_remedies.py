@@ -211,16 +211,39 @@ def test_a_run_that_was_split_and_is_killed_all_the_same_is_met_at_the_loader() 
         (refused("the loss compares samples"), Feeds(), "could not hand it out in parts: the loss compares samples"),
         (refused(), Feeds(loader=False), "come from no DataLoader"),
         (refused(), Feeds(trainer=True), "a Trainer counts"),
-        (refused(), Feeds(saved=True), "--resume-args"),
     ],
-    ids=["declined", "no loader", "trainer", "checkpoints"],
+    ids=["declined", "no loader", "trainer"],
 )
-def test_where_the_loader_can_not_help_nothing_is_started_again(verdict: Verdict, feeds: Feeds, because: str) -> None:
-    """Nor where the script would write over what it has written."""
-    ruling = rule_on(verdict, Ledger(), resumes=False, said_so=True, feeds=feeds)
+def test_where_the_loader_can_not_help_it_is_split_in_place_and_then_not_started_again(
+    verdict: Verdict, feeds: Feeds, because: str
+) -> None:
+    """It may have been a backward: that one is split where a forward fails, or from the first step on."""
+    ledger = Ledger()
+    first = rule_on(verdict, ledger, resumes=False, said_so=True, feeds=feeds)
+    assert first.remedy is not None
+    assert first.remedy.environ == {"HOLTER_SPLIT": "2"}
+    ledger.changes.append(first.remedy)
+    then = rule_on(verdict, ledger, resumes=False, said_so=True, feeds=feeds)
+
+    assert then.remedy is None
+    assert because in then.declined
+
+
+def test_where_the_split_in_place_was_declined_and_the_loader_can_not_help_nothing_is_started_again() -> None:
+    """The same would only be declined once more."""
+    verdict = replace(refused(), interventions=({"act": "split-batch", "done": False, "because": "hooks"},))
+    ruling = rule_on(verdict, Ledger(), resumes=False, said_so=True, feeds=Feeds(trainer=True))
 
     assert ruling.remedy is None
-    assert because in ruling.declined
+    assert "a Trainer counts" in ruling.declined
+
+
+def test_a_script_that_would_write_over_its_checkpoints_is_not_started_again() -> None:
+    """It would begin anew, and write over what it has written."""
+    ruling = rule_on(refused(), Ledger(), resumes=False, said_so=True, feeds=Feeds(saved=True))
+
+    assert ruling.remedy is None
+    assert "--resume-args" in ruling.declined
 
 
 def test_a_change_that_was_not_enough_is_made_larger() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from holter.agent.heal.chunk_tuning import Tuning
 from holter.agent.torch.heal.loader import LoaderSplit
 from holter.agent.torch.heal.split_state import SplitState
 from tests.endings.conftest import Join, memory_cgroup  # noqa: F401
@@ -59,72 +59,62 @@ def test_the_updates_are_those_of_the_run_with_room_for_all(
     assert "split-batch" in [act["act"] for act in healed.verdict()["interventions"]]
 
 
-@pytest.mark.parametrize(("kept", "asked"), [((1, 4), [4]), ((1, 2), [2]), ((3, 4), []), ((1, 1), [])])
-def test_the_loader_is_asked_where_three_parts_in_ten_are_computed_twice(
-    kept: tuple[int, int], asked: list[int]
-) -> None:
-    """For parts of as many samples as were seen to fit."""
-    told: list[int] = []
-    split = SimpleNamespace(loader=SimpleNamespace(ask=told.append))
-    care = SimpleNamespace(kept=kept, split=split, alone={}, room=SimpleNamespace(share=1.0), fewest=1)
-    care._rows_alone = lambda *_: 0
-    SplitState._spare_the_second_pass(care, (), Tuning(240, 240 // kept[1], 1))
-
-    assert told == asked
-
-
-def test_parts_from_the_loader_may_be_larger_since_the_rest_of_the_batch_is_not_there() -> None:
-    """What a sample takes by itself counts, and not the outputs of the whole batch that stay in place."""
-    room, weights = SimpleNamespace(workspace=1.2, share=1.0), SimpleNamespace(bytes=100)
-    care = SimpleNamespace(costs={(): (10, 100 + 4 * 256)}, left=1700, room=room, weights=weights)
-
-    assert SplitState._rows_alone(care, (), 256) == 100  # (1700 - 100) / (10 * 1.2 + 4)
-    room.share = 0.6
-    assert SplitState._rows_alone(care, (), 256) == 57  # on a CPU, with room to spare
-
-
-def test_a_part_from_the_loader_is_tried_whole_up_to_what_is_thought_to_fit() -> None:
-    """Though in place, with all the outputs of the batch beside them, only smaller ones were seen to fit."""
-    care = SimpleNamespace(alone={"rows": 64})
-    known = Tuning(256, 32, 1)
-
-    assert SplitState._fits_at_once(care, SimpleNamespace(size=64, shapes="rows"), known) == 65
-    assert SplitState._fits_at_once(care, SimpleNamespace(size=256, shapes="rows"), known) == 32
-    assert SplitState._fits_at_once(care, SimpleNamespace(size=64, shapes="others"), known) == 33
-
-
-def test_a_part_that_was_thought_to_fit_and_did_not_is_tuned_by_itself() -> None:
-    """So that the loader is asked for smaller ones, instead of each being computed twice for good."""
+def state_of(share: float = 1.0) -> tuple[Any, list[int], list[tuple[int, int]]]:
+    """What is known of a model with a loader to ask, what that was asked for, and what was said."""
+    asked: list[int] = []
     said: list[tuple[int, int]] = []
-    split = SimpleNamespace(tell_split=lambda _care, size, rows: said.append((size, rows)), loader=None)
-    care = SimpleNamespace(alone={"rows": 64}, sizes={"rows": Tuning(256, 32, 1)}, calls={}, fewest=1, split=split)
-    care._fits_at_once = lambda *given: SplitState._fits_at_once(care, *given)
-    SplitState.learned(
-        care, SimpleNamespace(size=200, shapes="rows"), 29, 29
-    )  # a last batch, in place, as it was asked for
-    assert care.alone
-
-    SplitState.learned(care, SimpleNamespace(size=64, shapes="rows"), 32)
-
-    assert care.alone == {}
-    assert (care.sizes["rows"].size, care.sizes["rows"].rows) == (64, 32)
-    assert said[-1] == (64, 32)
+    state = SplitState.__new__(SplitState)
+    state.split = SimpleNamespace(
+        loader=SimpleNamespace(ask=asked.append),
+        report_split=lambda _state, size, rows, _graph: said.append((size, rows)),
+    )
+    state.budget, state.norms, state.rows, state.calls = SimpleNamespace(loader_share=share, free=lambda: 0), [], {}, {}
+    return state, asked, said
 
 
-def test_the_loader_hands_out_the_largest_parts_that_were_seen_to_fit() -> None:
-    """In place more parts may be the quicker ones, since more of them can be kept; at the loader nothing is dropped."""
-    tuning = Tuning(256, 64, 1)
-    while not tuning.done:
-        tuning.took(1.0 / tuning.parts, lambda rows: rows <= 90)
+def call(size: int) -> Any:
+    return SimpleNamespace(size=size, shapes="shapes", with_graph=True)
 
-    assert (tuning.rows, tuning.fits) == (16, 86)
+
+@pytest.mark.parametrize(("share", "wanted"), [(1.0, 4), (0.6, 7)])
+def test_the_loader_is_asked_once_a_number_of_chunks_has_held(share: float, wanted: int) -> None:
+    """For chunks of as many samples as were seen to fit, or some fewer on a CPU."""
+    state, asked, said = state_of(share)
+    state.learned(call(240), 60, 240)
+    for _ in range(10):
+        state.learned(call(240), 60, 60, 1.0)
+
+    assert (asked, said) == ([wanted], [(240, 60)])
+
+
+def test_chunks_that_no_longer_fit_are_halved_and_the_loader_is_asked_anew() -> None:
+    """So that it hands out smaller ones, instead of each being computed twice for good."""
+    state, asked, said = state_of()
+    for size, rows, times in ((240, 60, 4), (60, 30, 4)):
+        state.learned(call(size), rows, size)
+        for _ in range(times):
+            state.learned(call(size), rows, rows, 1.0)
+
+    assert (asked, said) == ([4, 2], [(240, 60), (60, 30)])
+
+
+def test_a_last_batch_of_another_size_asks_for_nothing() -> None:
+    """It comes once in a pass."""
+    state, asked, _said = state_of()
+    state.learned(call(240), 60, 240)
+    for _ in range(2):
+        state.learned(call(240), 60, 60, 1.0)
+        state.learned(call(200), 50, 50, 1.0)
+
+    assert asked == []
+    assert state.rows == {"shapes": 60}
 
 
 @pytest.mark.parametrize(("parts", "times", "wanted"), [(1, 3, 3), (3, 2, 6), (0, 2, 2)])
 def test_the_loader_multiplies_its_parts_from_the_next_pass_on(parts: int, times: int, wanted: int) -> None:
     """A model may be handed more or fewer samples than its loader gives: only the proportion counts."""
     armed: list[bool] = []
-    loader = SimpleNamespace(parts=parts, wanted=parts, guard=lambda act: act, arm=lambda: armed.append(True))
+    loader = SimpleNamespace(chunks=parts, wanted=parts, guard=lambda act: act, arm=lambda: armed.append(True))
     LoaderSplit.ask(loader, times)
 
-    assert (loader.wanted, loader.parts, armed) == (wanted, parts, [True])
+    assert (loader.wanted, loader.chunks, armed) == (wanted, parts, [True])

@@ -51,11 +51,6 @@ class Seen:
         self.refs: list[Any] = []
 
 
-def near_the_limit(_call: Any, _cost: int, _given: int) -> bool:
-    """In place of what is asked after a whole forward: its backward may not fit."""
-    return False
-
-
 class Tight(nn.Module):
     """A model on a device that has room for a few samples: more of them run out of memory."""
 
@@ -134,6 +129,32 @@ class Variational(nn.Module):
         return self.up(mean + torch.randn_like(mean) * spread.exp()), mean, spread
 
 
+class Attention(nn.Module):
+    """Drops in its own functions: inside a kernel, and with a switch of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all, self.last = nn.Linear(8, 24), nn.Linear(8, 3)
+        self.other = nn.MultiheadAttention(8, 2, dropout=0.3, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        query, key, value = self.all(x).chunk(3, -1)
+        found = F.scaled_dot_product_attention(query, key, value, dropout_p=0.2 if self.training else 0.0)
+        found = self.other(found, found, found, need_weights=False)[0]
+        return self.last(F.dropout(found, 0.1, self.training).mean(1))
+
+
+class Shuffling(nn.Module):
+    """Draws an order for its samples, only while it trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x + x[torch.randperm(len(x))] if self.training else x)
+
+
 class Listed(nn.Module):
     """Reads its weights from a list of its own, where no stand-in is found."""
 
@@ -156,6 +177,10 @@ class Centred(nn.Module):
     def forward(self, x: Any) -> Any:
         found = self.layer(x)
         return found - found.mean(0)
+
+
+def calm_mlp() -> nn.Module:
+    return mlp().eval()
 
 
 def rows() -> tuple[Any, ...]:
@@ -212,9 +237,9 @@ def in_bfloat(model: Any, batch: Any) -> Any:
 
 
 EXACT: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], Callable[[Any, Any], Any]]] = {
-    "dropout": (mlp, rows, classify),
-    "nested outputs": (Nested, rows, nested),
-    "a loss over all pairs": (mlp, rows, contrast),
+    "a plain net": (calm_mlp, rows, classify),
+    "nested outputs": (lambda: Nested().eval(), rows, nested),
+    "a loss over all pairs": (calm_mlp, rows, contrast),
     "a mean loss inside": (Language, texts, lambda model, batch: model(input_ids=batch[0], labels=batch[1]).loss),
     "recurrent": (Recurrent, sequences, classify_first),
     "a state that is handed in": (
@@ -222,9 +247,15 @@ EXACT: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], Callable[[Any
         sequences,
         lambda model, batch: F.cross_entropy(model(batch[0], batch[2])[0], batch[1]),
     ),
-    "drawn numbers": (Variational, rows, variational),
-    "the user's own accumulation": (mlp, rows, accumulated),
-    "mixed precision": (mlp, rows, in_bfloat),
+    "the user's own accumulation": (calm_mlp, rows, accumulated),
+    "mixed precision": (calm_mlp, rows, in_bfloat),
+}
+DRAWING: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], Callable[[Any, Any], Any]]] = {
+    "dropout": (mlp, rows, classify),
+    "dropout in containers": (Nested, rows, nested),
+    "noise": (Variational, rows, variational),
+    "a recurrent layer's own dropout": (lambda: Recurrent(dropout=0.5), sequences, classify_first),
+    "attention's own dropout": (Attention, sequences, classify),
 }
 
 
@@ -265,6 +296,10 @@ def as_before() -> Any:
         Variational,
         Listed,
         Centred,
+        Attention,
+        Shuffling,
+        Dropped,
+        Numbered,
         nn.Linear,
     )
     before = {cls: cls.__dict__.get("__call__") for cls in classes}
@@ -321,12 +356,62 @@ def test_batchnorm_is_split_and_said_to_be_equivalent() -> None:
     assert (told["keeps"], "BatchNorm" in told["because"]) == ("equivalent", True)
 
 
-def test_random_numbers_inside_a_kernel_are_said_to_be_equivalent() -> None:
-    """A recurrent layer's own dropout can't be cut; forward and backward still draw the same."""
-    agent, _, found, _, _ = both(lambda: Recurrent(dropout=0.5), sequences, classify_first)
+@pytest.mark.parametrize("kind", DRAWING)
+def test_a_model_that_draws_is_split_and_said_to_be_equivalent(kind: str) -> None:
+    """Each chunk draws what is its own; its second computation leaves the generator where the forward left it."""
+    make, data, step = DRAWING[kind]
+    torch.manual_seed(0)
+    model, batch, agent = make(), data(), Agent()
+    tight = Tight(model)
+    Split(agent, torch, lambda: False).watch([tight])
+    loss = step(tight, batch)
+    state = torch.get_rng_state()
+    found = gradients(tight, loss)
 
-    assert agent.told("intervention")[0]["keeps"] == "equivalent"
-    assert all(torch.isfinite(gradient).all() for gradient in found)
+    (told,) = agent.told("intervention")
+    assert (told["keeps"], told["because"]) == ("equivalent", "random numbers are drawn for each part")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(gradient is not None and torch.isfinite(gradient).all() for gradient in found)
+    assert agent.told("declined") == []
+
+
+class Dropped(nn.Module):
+    """Shows its masks: what is dropped is zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.drop = nn.Linear(8, 16, bias=False), nn.Dropout(0.5)
+
+    def forward(self, x: Any) -> Any:
+        return self.drop(self.layer(x))
+
+
+def test_what_is_computed_again_has_the_masks_of_the_forward() -> None:
+    """The gradient is that of the very outputs which the loss has seen."""
+    torch.manual_seed(0)
+    model, x, agent = Dropped(), rows()[0], Agent()
+    tight = Tight(model)
+    Split(agent, torch, lambda: False).watch([tight])
+    out = tight(x)
+    given = torch.randn_like(out)
+    out.backward(given)
+
+    wanted = (given * 2.0 * (out.detach() != 0)).T @ x
+    torch.testing.assert_close(model.layer.weight.grad, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_that_draws_an_order_of_its_samples_is_declined() -> None:
+    """What only training does is proven in training."""
+    agent, tight = Agent(), Tight(Shuffling())
+    Split(agent, torch, lambda: False).watch([tight])
+
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
+        classify(tight, rows())
+    (told,) = agent.told("declined")
+    assert (
+        told["because"]
+        == "it draws random numbers of its own (rand, randint, randperm), which may belong to the whole batch"
+    )
 
 
 def test_a_slice_of_a_model_is_split_though_it_is_gone_when_its_backward_comes() -> None:
@@ -376,54 +461,65 @@ def test_hooks_on_a_weight_see_one_whole_gradient() -> None:
     torch.testing.assert_close(seen[0], wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_second_order_gradients_of_a_call_near_the_limit_are_those_of_its_own_graph() -> None:
-    """A gradient penalty needs a graph of the backward, and the graph that is held is the user's."""
-
-    def penalty(model: Any, batch: Any) -> Any:
-        x = batch[0].clone().requires_grad_()
-        given = model(x).sum()
-        (slope,) = torch.autograd.grad(given, x, create_graph=True)
-        return slope.pow(2).mean() + 0.01 * given
-
-    def make() -> nn.Module:
-        return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
-
-    torch.manual_seed(0)
-    model, batch, agent = make(), rows(), Agent()
-    wanted = gradients(model, penalty(model, batch))
-    model.zero_grad()
-    split = Split(agent, torch, lambda: False)
-    split.watch([model])
-    split._care(model).went_at_once = near_the_limit
-    found = gradients(model, penalty(model, batch))
-
-    for want, have in zip(wanted, found, strict=True):
-        torch.testing.assert_close(have, want, rtol=1e-5, atol=1e-7)
-    assert agent.said == []
-
-
-def test_second_order_gradients_of_a_call_in_parts_are_right_and_end_the_splitting() -> None:
-    """A gradient penalty needs a graph of the backward: the call is run whole for it."""
+def test_second_order_gradients_of_a_call_in_parts_are_declined() -> None:
+    """A gradient penalty needs a graph of the backward, and there is none: the run ends for want of memory."""
     torch.manual_seed(0)
     model, agent = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)), Agent()
     x = torch.randn(SIZE, 8, requires_grad=True)
-
-    def penalty(model: Any) -> Any:
-        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
-        return slope.pow(2).mean()
-
-    wanted = gradients(model, penalty(model))
-    model.zero_grad()
     tight = Tight(model)
     Split(agent, torch, lambda: False).watch([tight])
     given = tight(x).sum()
-    tight.fits = SIZE
-    (slope,) = torch.autograd.grad(given, x, create_graph=True)
-    found = gradients(model, slope.pow(2).mean())
 
-    for want, have in zip(wanted, found, strict=True):
-        torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-6)
-    assert "second-order" in agent.told("declined")[0]["because"]
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="second-order gradients are taken through the model"):
+        torch.autograd.grad(given, x, create_graph=True)
+    assert [told["because"] for told in agent.told("declined")] == [
+        "second-order gradients are taken through the model"
+    ]
+
+
+def test_weights_that_change_between_forward_and_backward_are_declined() -> None:
+    """The chunks that were dropped can't be computed again."""
+    agent, tight = Agent(), Tight(calm_mlp())
+    Split(agent, torch, lambda: False).watch([tight])
+    loss = classify(tight, rows())
+    with torch.no_grad():
+        next(tight.parameters()).add_(1.0)
+
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="changed in place between forward and backward"):
+        loss.backward()
+    assert len(agent.told("declined")) == 1
+
+
+class Numbered(nn.Module):
+    """Gives numbers beside its samples: one that is the same for each call, and how many samples there were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x), torch.tensor(5), torch.tensor(len(x))
+
+
+def test_whole_numbers_beside_the_samples_are_those_of_the_full_batch() -> None:
+    tight = Tight(Numbered())
+    Split(Agent(), torch, lambda: False).watch([tight])
+    _, same, count = tight(rows()[0])
+
+    assert (same.item(), count.item()) == (5, SIZE)
+
+
+def test_a_model_on_another_device_is_declined_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of Metal and others it is not known when an allocation will fail."""
+    monkeypatch.setattr("holter.agent.torch.heal.split.DEVICES", ("cuda",))
+    agent, tight = Agent(), Tight(calm_mlp())
+    Split(agent, torch, lambda: False).watch([tight])
+    for _ in range(2):
+        with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
+            classify(tight, rows())
+
+    (told,) = agent.told("declined")
+    assert told["because"] == "its weights lie on cpu: a batch is split on a CPU or with CUDA alone"
 
 
 class Mixing(nn.Module):
@@ -514,22 +610,35 @@ class Branches(nn.Module):
         return other + Failing.apply(hidden)
 
 
-def test_a_backward_that_fails_is_run_again_with_its_memory_given_back() -> None:
+def test_a_backward_in_chunks_that_fails_is_run_again_with_its_memory_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The gradients are the whole batch's, and nothing of the failed attempt is alive during the next."""
+    monkeypatch.setenv("HOLTER_SPLIT", "2")
     torch.manual_seed(0)
     model, batch, agent = Branches(), rows(), Agent()
     wanted = nn.Linear(8, 3)
     wanted.load_state_dict(model.layer.state_dict())
     hidden = wanted(batch[0])
     F.cross_entropy(torch.sin(hidden) + hidden, batch[1]).backward()
-    split = Split(agent, torch, lambda: False)
-    split.watch([model])
-    split._care(model).went_at_once = near_the_limit
+    Split(agent, torch, lambda: False).watch([model])
     classify(model, batch).backward()
 
     torch.testing.assert_close(model.layer.weight.grad, wanted.weight.grad, rtol=1e-4, atol=1e-6)
     assert agent.told("intervention")[-1]["rows"] <= FITS
     assert not any(model.seen.alive)
+
+
+def test_a_backward_that_fails_in_the_users_own_graph_ends_with_the_users_own_error() -> None:
+    """Nothing of ours is in that graph, however near the limit it is; the next attempt is split from its first step."""
+    model, agent = Branches(), Agent()
+    Split(agent, torch, lambda: False).watch([model])
+    loss = classify(model, rows())
+
+    assert "Cut" not in loss.grad_fn.next_functions[0][0].name()
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
+        loss.backward()
+    assert agent.said == []
 
 
 def test_another_error_of_the_model_is_none_of_ours() -> None:
@@ -651,17 +760,17 @@ def test_a_restart_may_ask_for_parts_from_the_first_step_on(monkeypatch: pytest.
 
 
 def tight_model() -> tuple[Agent, Any, Any, list[int]]:
-    """Who is told, a tight model, its care, and the sizes it was run with."""
+    """Who is told, a tight model, what is known of it, and the sizes it was run with."""
     agent = Agent()
     tight = Tight(mlp().eval())
     split = Split(agent, torch, lambda: False)
     split.watch([tight])
-    return agent, tight, split._care(tight), tight.seen.sizes
+    return agent, tight, split._state(tight), tight.seen.sizes
 
 
 def test_the_size_that_fits_is_remembered() -> None:
     """Only the first step of a shape has to find out."""
-    agent, tight, _care, attempts = tight_model()
+    agent, tight, _state, attempts = tight_model()
     for again in (False, True, True):
         attempts.clear()
         classify(tight, rows()).backward()
@@ -672,15 +781,15 @@ def test_the_size_that_fits_is_remembered() -> None:
 
 def test_an_odd_batch_does_not_make_the_parts_of_others_smaller() -> None:
     """A batch that is one sample too large runs in halves, and those that fit are run at once as before."""
-    _agent, tight, care, attempts = tight_model()
+    _agent, tight, state, attempts = tight_model()
     x, y = rows()
     classify(tight, (x, y)).backward()
-    (found,) = care.sizes.values()
-    for size in (found.rows + 1, found.rows):
+    (found,) = state.rows.values()
+    for size in (found + 1, found):
         attempts.clear()
         classify(tight, (x[:size], y[:size])).backward()
 
-    assert attempts == [found.rows]
+    assert attempts == [found]
 
 
 def test_nothing_of_a_step_outlives_it() -> None:
@@ -701,10 +810,10 @@ def test_nothing_of_a_step_outlives_it() -> None:
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_where_a_device_has_no_room_for_a_graph_there_is_none_to_empty_its_queue_with() -> None:
     """A backward that failed then ends with its own error, and nothing is printed in between."""
-    drain = CacheRelease(torch, torch.device("cuda", 99))
-    drain.empty()
+    release = CacheRelease(torch, torch.device("cuda", 99))
+    release.empty()
 
-    assert drain.pair is None
+    assert release.pair is None
 
 
 def test_where_no_thread_can_be_started_the_model_is_called_all_the_same() -> None:

@@ -27,7 +27,7 @@ _TRAINER = "keras.src.backend.tensorflow.trainer.TensorFlowTrainer"
 _FUNCTION = "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function"
 _LOADER = "torch.utils.data.dataloader"
 _ONCE = "of a batch in parts, only the last may do this; there is no hook before it that could say no"
-_NEAR, _PARTS = "when memory is nearly used up", "when batches are handed out in parts"
+_PARTS = "when batches are handed out in parts"
 
 PATCHES = [
     # ---- Python
@@ -126,8 +126,6 @@ PATCHES = [
          "_global_optimizer_pre_hooks _global_optimizer_post_hooks",
          "an update that is non-finite is held back: PyTorch's own global hooks, nothing is replaced"),
     *_of(HEAL, _TORCH, "torch/heal/split.py", "MODEL", "__call__", "a call that does not fit is made in parts"),
-    *_of(HEAL, _TORCH, "torch/heal/loss.py", "torch.nn.functional", "cross_entropy",
-         "logits of a large vocabulary that do not fit", _NEAR),
     *_of(HEAL, _TORCH, "torch/heal/reduction.py", "torch.autograd", "backward",
          "a part's loss counts by its share of the batch", _PARTS),
     *_of(HEAL, _TORCH, "torch/heal/loader.py", _LOADER + ".DataLoader", "__len__",
@@ -148,8 +146,6 @@ PATCHES = [
          _PARTS),
     *_of(HEAL, _TORCH, "torch/heal/workers.py", _LOADER + ".DataLoader", "__init__",
          "loaders without workers, after these had taken the memory", "after a restart"),
-    *_of(HEAL, _TORCH, "torch/heal/nonfinite_acts.py", "torch.autocast", "__enter__", "bfloat16 in place of float16",
-         "--heal=all, after an overflow"),
     # ---- Keras and TensorFlow under --heal
     *_of(HEAL, _KERAS, "keras/heal/resume.py", _TRAINER, "fit", "a backup is written, and gone on from"),
     *_of(HEAL, _KERAS, "keras/heal/healer.py", "MODEL", "train_function",

@@ -59,7 +59,8 @@ def rule_on(
         return Ruling(cause=_root(verdict), declined=f"no change is known that would cure {_root(verdict)}")
     at_the_loader = loader.prescribe(ledger.tried("split-loader"))
     can_cut = at_the_loader is not None and not _not_cut(verdict, at_the_loader, feeds or Feeds(), resumes)
-    prescribe = _prescriber(verdict, finding, can_cut and ledger.tried("split") > 0)
+    would_overwrite = feeds is not None and feeds.saved and not resumes
+    prescribe = _prescriber(verdict, finding, ledger, can_cut, would_overwrite)
     first = prescribe(0)
     remedy = prescribe(ledger.tried(first.name)) if first is not None else None
     if remedy is None:
@@ -89,15 +90,19 @@ def _not_heeded(verdict: Verdict, remedy: Remedy) -> str:
     return ""
 
 
-def _prescriber(verdict: Verdict, finding: Finding, next_is_the_loader: bool) -> Prescribe:
+def _prescriber(verdict: Verdict, finding: Finding, ledger: Ledger, can_cut: bool, would_overwrite: bool) -> Prescribe:
     found = _TABLE.get(finding.cause) or _TABLE[finding.family]
-    # An exception went through the reflex that splits in place, and it splits as far as it takes: where the kernel has
-    # killed a run that was split from its first step on, it was outside of the model's call. What is left to do is at
-    # the loader.
-    outside = verdict.ending.kind == "exception" or next_is_the_loader
-    if found is split.prescribe and outside and "keras" not in _frameworks(verdict):
-        return loader.prescribe
-    return found
+    if found is not split.prescribe or "keras" in _frameworks(verdict):
+        return found
+    split_before = ledger.tried("split") > 0
+    if verdict.ending.kind != "exception":
+        # Where the kernel has killed a run that was split from its first step on, it was outside of the model's call.
+        return loader.prescribe if can_cut and split_before else found
+    # A forward that fails is split in place at once. So it was outside of the model, or a backward in a graph of the
+    # script's own. The loader helps with both; where it can't, a backward may still be split from the first step on.
+    declined = any(act["act"] == "split-batch" and not act["done"] for act in verdict.interventions)
+    spent = split_before or declined or ledger.tried("split-loader") > 0 or would_overwrite
+    return loader.prescribe if can_cut or spent else found
 
 
 def _not_cut(verdict: Verdict, remedy: Remedy, feeds: Feeds, resumes: bool) -> str:

@@ -29,7 +29,7 @@ class Agent:
         self.hook = ImportHook(self.guard)
         self.role = "python"
         self._heal = os.environ.get(environment.HEAL)
-        self.parts = None  # under --heal: what hands out batches in chunks, where that is asked for
+        self.loader_split = None  # under --heal: what hands out batches in chunks, where that is asked for
         self._beat = None
         self._census = None
         self._holdings = None

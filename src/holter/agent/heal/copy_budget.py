@@ -4,7 +4,7 @@ import os
 import weakref
 
 from ...facts import host_memory
-from ..torch.heal.memory_budget import UNLIMITED, HostRoom
+from ..torch.heal.memory_budget import UNLIMITED, HostBudget
 
 SHARE = 10
 _NEAR = 0.3  # of the memory that this process has or may still have: below this it belongs to the training alone
@@ -31,12 +31,12 @@ def _half_of_all():
 
 def before_the_wall():
     """Bytes that are left before the soft wall; beyond all measure where there is none."""
-    room = HostRoom()
+    budget = HostBudget()
     try:
-        return room.left()
+        return budget.free()
     finally:
-        if room.file is not None:
-            os.close(room.file)
+        if budget.file is not None:
+            os.close(budget.file)
 
 
 def near(mine, room):

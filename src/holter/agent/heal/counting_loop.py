@@ -1,7 +1,7 @@
-"""Who counts the batches of a loader: a loop that takes a fixed number of them must not be handed parts.
+"""Who counts the batches of a loader: a loop that takes a fixed number of them must not be handed chunks.
 
 A `for` over the loader ends when the loader does. One over a `range`, or a `while`, that asks for the next batch by
-itself would end after a part of its updates; so would a Trainer, which counts by the loader's length.
+itself would end after some of its updates; so would a Trainer, which counts by the loader's length.
 """
 
 import ast
@@ -17,15 +17,15 @@ _TRAINERS = {
 }
 _GENERATOR = 0x20
 _HAND_ON = {"torch", "tqdm", "rich", __name__.partition(".")[0]}  # those that draw a batch when they are asked for one
-_TOLD = {
+_REPORTS = {
     "print", "format", "write", "log", "info", "debug", "warning", "add_scalar", "add_scalars", "log_metric",
     "log_metrics", "append", "save", "set_postfix", "set_postfix_str", "set_description", "update", "join", "str",
 }  # fmt: skip
 _NOT_FINITE = {"isnan", "isinf", "isfinite"}
 
 
-def who_counts(frame, only_faster=False, midway=False):
-    """Why the loop that draws from a loader can't be handed parts, or an empty string."""
+def who_counts(frame, only_faster=False):
+    """Why the loop that draws from a loader can't be handed chunks, or an empty string."""
     while frame is not None:
         root = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if root in _TRAINERS:
@@ -34,13 +34,13 @@ def who_counts(frame, only_faster=False, midway=False):
             loop = _innermost_loop(frame)
             if isinstance(loop, ast.While) or (loop is not None and _is_counted(loop.iter)):
                 return "the loop asks for a number of batches (line %d), and would end early" % loop.lineno
-            why = _what_hangs_on_it(loop, midway) if loop is not None and only_faster else ""
+            why = _what_hangs_on_it(loop) if loop is not None and only_faster else ""
             if why:
                 return why
             if loop is not None and not frame.f_code.co_flags & _GENERATOR:
                 return ""
             root = ""
-        if midway and root not in _HAND_ON:
+        if only_faster and root not in _HAND_ON:
             return "the batches pass through `%s`, which may hold one back" % frame.f_code.co_name
         frame = frame.f_back
     return ""
@@ -67,7 +67,7 @@ def _is_counted(call):
     return any(_is_counted(one) for one in call.args)
 
 
-def _what_hangs_on_it(loop, midway):
+def _what_hangs_on_it(loop):
     """What would come out otherwise if there were more iterations."""
     counters = _counters(loop)
     for statement in loop.body:
@@ -75,7 +75,7 @@ def _what_hangs_on_it(loop, midway):
             if _leaves(node, above):
                 return "the loop may be left before its end (line %d)" % node.lineno
             name = _name(node)
-            if name in counters and isinstance(node.ctx, ast.Load) and not _is_harmless(above, midway):
+            if name in counters and isinstance(node.ctx, ast.Load) and not _is_harmless(above):
                 return "the loop goes by its count of iterations (`%s`, line %d)" % (name, node.lineno)
     return ""
 
@@ -111,15 +111,16 @@ def _name(node):
     return ""
 
 
-def _is_harmless(above, midway):
-    """A count that is told, taken modulo something, or put beside the length, which knows of the parts."""
+def _is_harmless(above):
+    """A count that is reported, taken modulo something, or put beside the length, which knows of the chunks."""
     for node in reversed(above):
         if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)):
             return True
-        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in _TOLD:
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in _REPORTS:
             return True
-        beside = isinstance(node, ast.Compare) or (isinstance(node, ast.BinOp) and not midway)
-        if beside and any(isinstance(one, ast.Call) and _name(one.func) == "len" for one in ast.walk(node)):
+        if isinstance(node, (ast.Compare, ast.BinOp)) and any(
+            isinstance(one, ast.Call) and _name(one.func) == "len" for one in ast.walk(node)
+        ):
             return True
     return False
 

@@ -63,15 +63,13 @@ def of_operation(seen):
     return "`%s`%s gives a non-finite value from finite ones" % (seen["op"], at)
 
 
-def cure(seen, grown, rate, more=True):
-    """What the user may do, for an act that is declined; `more` when --heal=all could still do something itself."""
+def cure(seen, grown, rate):
+    """What the user may do, where acting on single updates does not help."""
     if grown is not None:
         of = "" if rate is None else " of %.3g" % rate
-        by_us = ", or let --heal=all do so" if more else ", or clip the gradients"
-        return "the loss ran away from %.3g to %.3g: lower the learning rate%s%s" % (*grown, of, by_us)
+        return "the loss ran away from %.3g to %.3g: lower the learning rate%s, or clip the gradients" % (*grown, of)
     if is_half(seen):
-        by_us = ", or let --heal=all do so" if more and seen.get("autocast") else ""
-        return "numbers go beyond float16, whose largest is 65,504: train in bfloat16" + by_us
+        return "numbers go beyond float16, whose largest is 65,504: train in bfloat16"
     operation = of_operation(seen)
     if operation:
         return operation + ": keep its input away from the edge"
@@ -80,26 +78,29 @@ def cure(seen, grown, rate, more=True):
 
 # --- How many updates may be left out: where it is more than about one in five, no batch is to blame
 
-_MOST = 32  # beyond one in five
+_MAX_SKIPPED = 32  # beyond one in five
 
 
 class Patience:
     """Spent with each update that is left out, regained with those that are made."""
 
     def __init__(self):
-        self.left, self.last = _MOST, 0
+        self.rest, self.last = _MAX_SKIPPED, 0
 
     def spend(self, step, new=1):
         """At this step so many were left out; False when it is over."""
         made = max(0, step - self.last - new)
-        self.left, self.last = min(_MOST, self.left + made / 4) - new, step
-        return self.left >= 0
+        self.rest, self.last = min(_MAX_SKIPPED, self.rest + made / 4) - new, step
+        return self.rest >= 0
 
 
 # --- Whether a loss is about as low as it has been: a state is only worth keeping then, and not on its way up
 
-_LAST = 16  # losses whose median is the level
-_FAR, _ABOVE = 30, 3  # times the first level: worse than before anything was learnt, for the first time or again
+_LEVEL_LOSSES = 16  # whose median is the level
+_FAR_TIMES, _FAR_TIMES_AGAIN = (
+    30,
+    3,
+)  # times the first level: worse than before anything was learnt, for the first time or again
 
 
 class Level:
@@ -110,7 +111,7 @@ class Level:
 
     def holds(self, losses):
         """Tell whether the last losses are no higher than twice the lowest level, and the way down from the first."""
-        last = sorted(losses[-_LAST:])
+        last = sorted(losses[-_LEVEL_LOSSES:])
         if not last:
             return self.first is None
         level = last[len(last) // 2]
@@ -124,7 +125,9 @@ class Level:
 
         Where that has been so before, and the rate was lowered for it, it need not be as far.
         """
-        last = sorted(losses[-_LAST:])
-        if len(last) < _LAST or self.first is None or self.lowest is None:
+        last = sorted(losses[-_LEVEL_LOSSES:])
+        if len(last) < _LEVEL_LOSSES or self.first is None or self.lowest is None:
             return False
-        return last[_LAST // 2] > (_ABOVE if again else _FAR) * max(abs(self.first), abs(self.lowest), 1e-12)
+        return last[_LEVEL_LOSSES // 2] > (_FAR_TIMES_AGAIN if again else _FAR_TIMES) * max(
+            abs(self.first), abs(self.lowest), 1e-12
+        )

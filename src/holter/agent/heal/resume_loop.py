@@ -65,11 +65,11 @@ class Loops:
             source = iter(items)
             if level.skip:
                 previous = beat.enter(f.DATA)
-                self._whole_batches(True)
+                self._full_batches(True)
                 for _ in range(level.skip):
                     next(source, None)
                     beat.alive()
-                self._whole_batches(False)
+                self._full_batches(False)
                 beat.enter(previous)
                 guard(session.arrived)(self.levels)
             for item in source:
@@ -91,13 +91,13 @@ class Loops:
             else:
                 self.session = None
 
-    def _whole_batches(self, still):
-        if self.agent.parts is not None:
-            self.agent.parts.still = still
+    def _full_batches(self, still):
+        if self.agent.loader_split is not None:
+            self.agent.loader_split.still = still
 
     def _midway(self, source):
-        """A loader that hands out its batches in parts: only a whole one counts."""
-        return self.agent.parts is not None and self.agent.parts.midway(source)
+        """A loader that hands out its batches in chunks: only a full one counts."""
+        return self.agent.loader_split is not None and self.agent.loader_split.midway(source)
 
     def _begin(self, items, every, things):
         unknown = [word for word, thing in things.items() if not can_be_kept(thing)]

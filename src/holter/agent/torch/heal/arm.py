@@ -12,13 +12,11 @@ class Healing:
         self.loader = self.collect = None
         self.guard(self._arm_nan)()
         from ...heal.soft_limit import wall_of
-        from .loss import LossSplit
         from .split import Split
 
-        wall_of(self.agent)  # whoever is told of it writes there
+        wall_of(self.agent)  # whoever knows of it writes there
         self.agent.say("armed", act="split-batch")
         self.split = Split(self.agent, self.torch, adapter.is_compiling)
-        self.split.when_near.append(LossSplit(self.split).patch)
 
     def begin(self):
         """Before the adapter's own patches."""
@@ -62,10 +60,10 @@ class Healing:
         self.collect = collect_of(self.agent)
 
     def _arm_loader(self):
-        """Around what is timed: a part of a batch is no step, and drawing one takes no time."""
+        """Around what is timed: a chunk of a batch is no step, and drawing one takes no time."""
         from .loader import LoaderSplit
 
-        self.loader = self.agent.parts = LoaderSplit(self.agent, self.torch)
+        self.loader = self.agent.loader_split = LoaderSplit(self.agent, self.torch)
         if self.loader.needed:
             self.loader.arm()
         self.split.loader = self.loader

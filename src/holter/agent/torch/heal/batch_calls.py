@@ -1,7 +1,7 @@
-"""The calls that belong to a whole batch, stood around: passed over with its first parts, made with the last.
+"""The calls that belong to a full batch, stood around: passed over with its first chunks, made with the last.
 
 Updates, the loss scaler's doings, clipping, schedules that are stepped with each batch, averages of weights. Gradients
-are set to zero only when those of a whole batch have been used.
+are set to zero only when those of a full batch have been used.
 """
 
 import functools
@@ -10,7 +10,7 @@ from ...heal.leaves import Unsplittable
 
 
 class BatchCalls:
-    """Asks `Once` whether a call is due."""
+    """Asks `OncePerBatch` whether a call is due."""
 
     def __init__(self, split):
         self.split, self.once, self.torch, self.guard = split, split.once, split.torch, split.guard
@@ -80,13 +80,11 @@ class BatchCalls:
         return step
 
     def _step(self, inner, optimizer, args, kwargs):
-        split, course = self.split, self.split.now
-        if course is None or course.batch is None:
-            if split.waits:
-                split.handover.stepped()
+        split, current = self.split, self.split.now
+        if current is None or current.batch is None:
             return inner(optimizer, *args, **kwargs)
         if args or kwargs.get("closure") is not None:
-            split.decline(course.lesson, "the update computes the loss itself, within a closure")
+            split.decline(current.profile, "the update computes the loss itself, within a closure")
         self.once.stepped = True
         kind = "optimizer.step"
         try:
@@ -96,11 +94,11 @@ class BatchCalls:
             due = True
         if not due:
             return None
-        if not course.lesson.settled and not course.lesson.off:
-            self.guard(split.settle)(course)
-        if course.lesson.told_of != split.parts and not course.lesson.off:
-            self.guard(split.tell)(course)
-        course.lesson.updates += 1
+        if not current.profile.settled and not current.profile.declined:
+            self.guard(split.settle)(current)
+        if current.profile.reported_chunks != split.chunks and not current.profile.declined:
+            self.guard(split.report)(current)
+        current.profile.updates += 1
         self.once.gathered = False
         return inner(optimizer, *args, **kwargs)
 
@@ -109,8 +107,8 @@ class BatchCalls:
 
         @functools.wraps(inner)
         def zero_grad(thing, *args, **kwargs):
-            course = self.split.now
-            if course is not None and course.batch is not None and self.once.gathered:
+            current = self.split.now
+            if current is not None and current.batch is not None and self.once.gathered:
                 return None
             return inner(thing, *args, **kwargs)
 
@@ -149,10 +147,10 @@ class BatchCalls:
         return norm(self.torch.stack([norm(grad, norm_type).to(grads[0].device) for grad in grads]), norm_type)
 
 
-# --- When a call that belongs to a whole batch acts: with the last of its parts, and not before
+# --- When a call that belongs to a full batch acts: with the last of its chunks, and not before
 # A loop that accumulates by itself calls `step` every few iterations: then it acts every so many batches. What is
 # called outside of a pass over the loader, such as a schedule of epochs, acts as ever. While the first batch is gone
-# through it is watched whether the loop does anything that parts would spoil.
+# through it is watched whether the loop does anything that chunks would spoil.
 
 _SEVERAL = "several updates are made with each batch"
 _BY_HAND = "gradients or weights are changed by hand between backward and the update"
@@ -163,13 +161,13 @@ class Gate:
     """The calls of one thing: every how many iterations it is called."""
 
     def __init__(self):
-        self.course = None
+        self.loader_pass = None
         self.last = 0
         self.every = None
         self.verdict = True
 
 
-class Once:
+class OncePerBatch:
     """Knows who has called what, and when it is due."""
 
     def __init__(self, split):
@@ -189,57 +187,57 @@ class Once:
 
     def due(self, kind, thing):
         """Tell whether a call acts now."""
-        course = self.split.now
-        if self.passing or course is None or course.batch is None:
+        current = self.split.now
+        if self.passing or current is None or current.batch is None:
             return True
         gate = self.gates.setdefault((kind, id(thing)), Gate())
-        if gate.course is not course:
-            gate.course, gate.last = course, 0
-        if course.serial != gate.last:
-            self._judge(gate, kind, course)
-        return gate.verdict and not course.lesson.redo
+        if gate.loader_pass is not current:
+            gate.loader_pass, gate.last = current, 0
+        if current.chunks_learnt != gate.last:
+            self._judge(gate, kind, current)
+        return gate.verdict and not current.profile.redo
 
-    def _judge(self, gate, kind, course):
-        gap, gate.last = course.serial - gate.last, course.serial
-        final = course.at_last and self._ends_pass(course)
+    def _judge(self, gate, kind, current):
+        gap, gate.last = current.chunks_learnt - gate.last, current.chunks_learnt
+        final = current.is_last_chunk and self._ends_pass(current)
         if gate.every is None:
             gate.every = gap
         if gap != gate.every and not final:
             words = "%s is called after %d iterations here and after %d there"
-            self.split.decline(course.lesson, words % (kind, gate.every, gap))
-        gate.verdict = course.at_last and (course.number % gate.every == 0 or final)
+            self.split.decline(current.profile, words % (kind, gate.every, gap))
+        gate.verdict = current.is_last_chunk and (current.drawn % gate.every == 0 or final)
 
-    def _ends_pass(self, course):
+    def _ends_pass(self, current):
         try:
-            return course.drawn == self.split.batches_of(course.loader())
+            return current.drawn == self.split.batches_of(current.loader())
         except (TypeError, AttributeError):
             return False
 
     def new_batch(self):
-        """Where each batch has its update, what is left of one without it is not carried on."""
+        """Where each batch has its update, what remains of one without it is not carried on."""
         every = [gate.every for (kind, _), gate in self.gates.items() if kind == "optimizer.step"]
         if not every or every == [1] * len(every):
             self.gathered = False
 
-    def gathered_by(self, course):
+    def gathered_by(self, current):
         """After a backward."""
-        if course is None or course.batch is None:
+        if current is None or current.batch is None:
             return
         self.gathered = True
-        if not course.lesson.settled:
+        if not current.profile.settled:
             self.marks = _marks(self.split.weights())
-            self.rates = self._rates() if course.at == 0 else self.rates
+            self.rates = self._rates() if current.at == 0 else self.rates
 
-    def before_backward(self, course):
-        """While it is learned: is all as the part before has left it?"""
+    def before_backward(self, current):
+        """While it is learned: is all as the chunk before has put it?"""
         if self.split.backwards:
             if self.stepped:
                 self._broken(_SEVERAL)
-        elif not course.lesson.settled and course.at:
+        elif not current.profile.settled and current.at:
             if self.marks is not None and _marks(self.split.weights()) != self.marks:
                 self._broken(_BY_HAND)
-            by_length = self.asked_length and not course.before  # the same place of the pass, in either count
-            if self.rates is not None and self._rates() != self.rates and not by_length:
+            # By its share of the length, a rate is that of the same place of the pass, in either count.
+            if self.rates is not None and self._rates() != self.rates and not self.asked_length:
                 self._broken(_RATE)
 
     def _broken(self, why):
@@ -256,8 +254,8 @@ def _marks(weights):
     return [(id(w.grad), w.grad._version if w.grad is not None else 0, w._version) for w in weights]
 
 
-# --- BatchNorm beneath parts of a batch: its running statistics move with each part by as much less as there are
-# parts
+# --- BatchNorm beneath chunks of a batch: its running statistics move with each chunk by as much less as there are
+# chunks
 
 
 class SoftNorms:
@@ -269,14 +267,14 @@ class SoftNorms:
 
     def of(self, models):
         alive = [model for ref in models if (model := ref()) is not None]
-        return [part for model in alive for part in model.modules() if isinstance(part, self.kind)]
+        return [module for model in alive for module in model.modules() if isinstance(module, self.kind)]
 
-    def soften(self, models, parts):
+    def soften(self, models, chunks):
         """At the first batch of a pass."""
         if not self.softened:
             self.softened = [(norm, norm.momentum) for norm in self.of(models) if norm.momentum is not None]
             for norm, momentum in self.softened:
-                norm.momentum = 1.0 - (1.0 - momentum) ** (1.0 / parts)
+                norm.momentum = 1.0 - (1.0 - momentum) ** (1.0 / chunks)
 
     def firm(self):
         """When the pass is over: as they were."""

@@ -9,10 +9,9 @@ from time import monotonic_ns
 
 from ...heal.copy_budget import allowance, copies
 from ...heal.nonfinite_reason import Level
-from .finite import first_bad
-from .snapshot import CantCopy, Snapshot, State
+from .snapshot import CantCopy, Snapshot, State, first_bad
 
-_SHARE = 400
+_COPY_SHARE = 400  # copies may take one part in so many of the time
 _NEVER = 1 << 62
 
 
@@ -62,7 +61,7 @@ class GoodStates:
         if self.took is None:
             took //= 20  # the first makes its room as well
         self.took = took
-        self.next_at = max(self.next_at, begun + max(took, self.cuda.last if self.cuda else 0) * _SHARE)
+        self.next_at = max(self.next_at, begun + max(took, self.cuda.last if self.cuda else 0) * _COPY_SHARE)
 
     def _copy(self, state, step):
         if self.cuda is not None:

@@ -1,6 +1,6 @@
-"""How the outputs of parts make up the output of the whole batch: learned on two samples, together and one by one.
+"""How the outputs of chunks make up the output of the full batch: learned on two samples, together and one by one.
 
-The same look tells whether the samples of a batch depend on each other: then the call can't be run in parts.
+The same look tells whether the samples of a batch depend on each other: then the call can't be run in chunks.
 """
 
 from ...heal.leaves import Unsplittable
@@ -14,37 +14,42 @@ class Rows:
     def __init__(self, axis, each):
         self.axis, self.each = axis, each
 
-    def room(self, like, shape, size):
-        """Room for the whole batch's output, by a part's shape."""
-        shape = list(shape)
+    def empty(self, output, size):
+        """A tensor for the full batch's output, by a chunk's."""
+        shape = list(output.shape)
         shape[self.axis] = size * self.each
-        return like.new_empty(shape)
+        return output.new_empty(shape)
 
-    def put(self, whole, part, begin, end, _weight):
-        whole.narrow(self.axis, begin * self.each, (end - begin) * self.each).copy_(part)
+    def put(self, full, output, begin, end, _weight):
+        full.narrow(self.axis, begin * self.each, (end - begin) * self.each).copy_(output)
 
-    def gradient(self, whole, begin, end, _weight):
-        return whole.narrow(self.axis, begin * self.each, (end - begin) * self.each)
+    def gradient(self, full, begin, end, _weight):
+        return full.narrow(self.axis, begin * self.each, (end - begin) * self.each)
 
 
 class Weighted:
-    """An output without samples, such as a mean loss: a sum over the parts, each with its weight."""
+    """An output without samples, such as a mean loss: a sum over the chunks, each with its weight."""
 
     def __init__(self, rule):
         self.rule = rule
 
-    def room(self, like, shape, _size):
-        return like.new_zeros(shape)
+    def empty(self, output, _size):
+        return output.new_zeros(output.shape)
 
-    def put(self, whole, part, _begin, _end, weight):
-        whole.add_(part * weight if whole.is_floating_point() else part)
+    def put(self, full, output, _begin, _end, weight):
+        if full.is_floating_point():
+            full.add_(output * weight)
+        elif self.rule == "sum":
+            full.add_(output)
+        else:
+            full.copy_(output)  # a number that is the same for every chunk
 
-    def gradient(self, whole, _begin, _end, weight):
-        return whole * weight
+    def gradient(self, full, _begin, _end, weight):
+        return full * weight
 
 
 def weight(rule, counts, begin, end, size):
-    """What a part's loss counts for in the whole batch's."""
+    """What a chunk's loss counts for in the full batch's."""
     if rule == "sum":
         return 1.0
     if rule == "mean":
@@ -80,36 +85,36 @@ def learn(torch, together, one, two, counts, picked):
     return [_learn_one(torch, *three, counts, picked) for three in zip(together, one, two)]  # noqa: B905
 
 
-def _learn_one(torch, whole, first, second, counts, picked):
-    if whole.dim() != first.dim() or first.dim() != second.dim():
+def _learn_one(torch, together, first, second, counts, picked):
+    if together.dim() != first.dim() or first.dim() != second.dim():
         raise Unsplittable("an output has another shape for other batch sizes")
-    if whole.shape == first.shape:
-        return Weighted(_rule(whole, first, second, counts, picked))
-    differ = [d for d in range(whole.dim()) if whole.shape[d] != first.shape[d]]
-    if len(differ) != 1 or whole.shape[differ[0]] != first.shape[differ[0]] + second.shape[differ[0]]:
-        raise Unsplittable("an output of shape %s does not follow the batch" % (tuple(whole.shape),))
+    if together.shape == first.shape:
+        return Weighted(_rule(together, first, second, counts, picked))
+    differ = [d for d in range(together.dim()) if together.shape[d] != first.shape[d]]
+    if len(differ) != 1 or together.shape[differ[0]] != first.shape[differ[0]] + second.shape[differ[0]]:
+        raise Unsplittable("an output of shape %s does not follow the batch" % (tuple(together.shape),))
     axis = differ[0]
     joined = torch.cat([first, second], axis)
-    if not _close(joined, whole):
+    if not _close(joined, together):
         raise Unsplittable("the samples of a batch depend on each other inside the model")
     if first.shape[axis] != second.shape[axis]:
         raise Unsplittable("an output has more entries for one sample than for another")
     return Rows(axis, first.shape[axis])
 
 
-def _rule(whole, first, second, counts, picked):
-    if not whole.is_floating_point():
-        if whole.equal(first) and whole.equal(second):
+def _rule(together, first, second, counts, picked):
+    if not together.is_floating_point():
+        if together.equal(first) and together.equal(second):
             return "mean"
-        return "sum" if whole.equal(first + second) else _unclear()
+        return "sum" if together.equal(first + second) else _unclear()
     a, b = picked
     rules = [(name, *_shares(n[a], n[b])) for name, n in counts.items() if float(n[a]) != float(n[b])]
     rules += [("mean", 0.5, 0.5), ("sum", 1.0, 1.0)]
     # Two ways of counting may both come close: the closest is the true one.
-    gaps = [(float((first * x + second * y - whole).abs().max()), n, name) for n, (name, x, y) in enumerate(rules)]
+    gaps = [(float((first * x + second * y - together).abs().max()), n, name) for n, (name, x, y) in enumerate(rules)]
     _, n, name = min(gaps)
     _, of_first, of_second = rules[n]
-    return name if _close(first * of_first + second * of_second, whole) else _unclear()
+    return name if _close(first * of_first + second * of_second, together) else _unclear()
 
 
 def _shares(a, b):

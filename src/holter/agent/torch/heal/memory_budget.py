@@ -1,4 +1,4 @@
-"""How much memory a PyTorch step may still take: on a GPU, on Metal, or before the wall of the host's memory."""
+"""How much memory a PyTorch step may still take: on a CUDA device, or before the soft limit of the host's memory."""
 
 import ctypes
 import os
@@ -10,43 +10,19 @@ from ....facts import host_memory
 from ...heal.soft_limit import NoWall
 
 UNLIMITED = 1 << 62
-_SLACK, _MOST_SLACK = 0.05, 0.3  # of the limit
-_MOVES = 24 << 20
+DEVICES = ("cpu", "cuda")  # of others it is not known when an allocation will fail
 
 
-class CudaRoom:
+class CudaBudget:
     """A CUDA device: what the allocator has handed out, against what it may take in all."""
 
     wall = NoWall()  # what fails on the device says so itself
-    workspace = 1.2  # what a larger part may take, against its graph: to try one that does not fit costs little here
-    share = 1.0  # of the room, for parts that nothing of is computed twice
+    loader_share = 1.0  # of a chunk that fits in place, for one that the loader hands out
 
     def __init__(self, torch, device):
         self.torch = torch
         self.index = device.index if device.index is not None else torch.cuda.current_device()
-        self.retries = self._retries()
         self.limit = self._limit()
-        self.slack = _SLACK * self.limit  # room that nothing is kept in
-
-    def _stats(self):
-        # What `torch.cuda.memory_allocated` asks for, without the hundred other figures that it names on the way.
-        return self.torch._C._cuda_memoryStats(self.index) if self.torch.cuda.is_initialized() else {}
-
-    def _retries(self):
-        return self._stats().get("num_alloc_retries", 0)
-
-    def look_back(self):
-        """After a backward: an allocator that had to give back its cache first has made the device wait."""
-        retries, self.retries = self.retries, self._retries()
-        if self.retries > retries:
-            self.slack = min(self.slack + _SLACK * self.limit, _MOST_SLACK * self.limit)
-
-    def other_parts(self):
-        """What was learned of the slack was learned with parts of another size."""
-        self.slack = _SLACK * self.limit
-
-    def calm(self):
-        """The allocator has kept what it holds all along."""
 
     def _limit(self):
         cuda = self.torch.cuda
@@ -56,60 +32,26 @@ class CudaRoom:
         return min(free + cuda.memory_reserved(self.index), int(total * share))
 
     def used(self):
-        return self._stats().get("allocated_bytes", {}).get("all", {}).get("current", 0)
+        # What `torch.cuda.memory_allocated` asks for, without the hundred other figures that it names on the way.
+        stats = self.torch._C._cuda_memoryStats(self.index) if self.torch.cuda.is_initialized() else {}
+        return stats.get("allocated_bytes", {}).get("all", {}).get("current", 0)
 
-    def left(self):
+    def free(self):
         return self.limit - self.used()
 
     def ran_out(self):
         """Give back what only the cache holds, and ask anew where the end is: others use the device, too."""
-        self.free()
-        self.limit = self._limit()
-        self.retries = self._retries()  # what fails has tried again first: that says nothing of calm steps
-
-    def free(self):
         self.torch.cuda.empty_cache()
+        self.limit = self._limit()
+
+    def relax(self):
+        """The allocator has kept what it holds all along."""
 
 
-class MetalRoom:
-    """Apple's GPU: what the driver holds for this process, against what Metal recommends."""
-
-    wall = NoWall()
-    workspace, share = 1.5, 1.0
-
-    def __init__(self, torch):
-        self.torch = torch
-        self.limit = int(torch.mps.recommended_max_memory())
-        self.slack = _SLACK * self.limit
-
-    def calm(self):
-        """Its cache is its own affair."""
-
-    def look_back(self):
-        """Metal tells nothing of the kind."""
-
-    def other_parts(self):
-        """Nor is there a slack to learn."""
-
-    def used(self):
-        return self.torch.mps.current_allocated_memory()
-
-    def left(self):
-        return self.limit - self.used()
-
-    def ran_out(self):
-        self.limit = min(self.limit, self.torch.mps.driver_allocated_memory())
-        self.free()
-
-    def free(self):
-        self.torch.mps.empty_cache()
-
-
-class HostRoom:
+class HostBudget:
     """The host's memory, as far as the soft wall lets it grow; without a wall there is no end that could be told."""
 
-    workspace = 1.5
-    share = 0.6  # a CPU is as fast with smaller parts, and with room to spare memory need not be made anew each time
+    loader_share = 0.6  # a CPU is as fast with smaller chunks, and then memory need not be made anew for each tensor
 
     def __init__(self, wall=None):
         self.wall = wall or NoWall()
@@ -127,29 +69,13 @@ class HostRoom:
         """What the wall counts: all private memory that may be written to."""
         return self._pages()[5] if self.file is not None else 0
 
-    def calm(self):
-        """What did not fit before fits with room to spare."""
-        if self.heap is not None:
-            self.heap.relax()
-
-    def look_back(self):
-        """The host's memory has no cache of its own to give back."""
-
-    def other_parts(self):
-        """Nor is there a slack to learn."""
-
     @property
     def limit(self):
         own = resource.getrlimit(resource.RLIMIT_DATA)[0] if self.file is not None else resource.RLIM_INFINITY
         wall = self.wall.at() or UNLIMITED
         return wall if own == resource.RLIM_INFINITY else min(own, wall)
 
-    @property
-    def slack(self):
-        """The wall moves with what others use, once a second: by this much a step that has begun must still fit."""
-        return max(_MOVES, _SLACK * self.limit) if self.limit < UNLIMITED else 0
-
-    def left(self):
+    def free(self):
         return self.limit - self.used()
 
     def ran_out(self):
@@ -164,18 +90,19 @@ class HostRoom:
         if first and self.tidied is not None:
             self.tidied()
 
+    def relax(self):
+        """What did not fit before fits with memory to spare."""
+        if self.heap is not None:
+            self.heap.relax()
+
     def _untouched(self):
         _, resident, shared, _, _, data, *_ = self._pages()
         return data - (resident - shared)
 
 
-def room_of(torch, device, wall=None):
-    """The room of the device that a model lies on."""
-    if device.type == "cuda":
-        return CudaRoom(torch, device)
-    if device.type == "mps":
-        return MetalRoom(torch)
-    return HostRoom(wall)
+def memory_budget_of(torch, device, wall=None):
+    """The budget of the device that a model lies on."""
+    return CudaBudget(torch, device) if device.type == "cuda" else HostBudget(wall)
 
 
 # --- Has glibc give each tensor pages of its own, which go when it goes, and keeps it from using freed ones again
@@ -183,14 +110,14 @@ def room_of(torch, device, wall=None):
 # there again: more memory would be touched than the wall counts. So the free pieces are taken, untouched, and kept.
 # That has to be done while nothing new can be had: a thread whose malloc failed once goes on in another heap of the C
 # library's, and comes back to the first only when all else fails.  Pages of one's own are made anew for each tensor,
-# which takes as long as many an operation on it. Where there is room to spare again, the heap may keep what is freed
+# which takes as long as many an operation on it. Where there is memory to spare again, the heap may keep what is freed
 # and use it again.
 
-_MMAP_THRESHOLD, _OWN_PAGES = -3, 1 << 16
-_TRIM_THRESHOLD, _SOON = -1, 1 << 17
-_USUAL, _NEVER = 1 << 25, 1 << 30  # what the C library comes to by itself, and more than lies free at its heap's end
-_RELAXED = 2  # times
-_LARGEST, _MOST = 1 << 30, 4096
+_MMAP_THRESHOLD, _OWN_PAGES_BYTES = -3, 1 << 16
+_TRIM_THRESHOLD, _TRIM_SOON_BYTES = -1, 1 << 17
+_USUAL_MMAP_BYTES, _NEVER_TRIM_BYTES = 1 << 25, 1 << 30  # what glibc comes to by itself; more than lies free at its end
+_MAX_RELAXATIONS = 2
+_MAX_PIECE_BYTES, _MAX_PIECES = 1 << 30, 4096
 _IS_MAPPED = 2  # a flag in the word before a piece: it has pages of its own
 
 
@@ -206,21 +133,21 @@ class Heap:
             self.libc.malloc.restype = ctypes.c_void_p
             self.libc.malloc.argtypes = [ctypes.c_size_t]
             self.libc.free.argtypes = [ctypes.c_void_p]
-            self.libc.mallopt(_MMAP_THRESHOLD, _OWN_PAGES)
+            self.libc.mallopt(_MMAP_THRESHOLD, _OWN_PAGES_BYTES)
 
     def relax(self):
         """Keep what is freed; until memory runs out once more, and not for ever again."""
-        if self.known and self.strict and self.relaxed < _RELAXED:
+        if self.known and self.strict and self.relaxed < _MAX_RELAXATIONS:
             self.relaxed, self.strict = self.relaxed + 1, False
-            self.libc.mallopt(_MMAP_THRESHOLD, _USUAL)
-            self.libc.mallopt(_TRIM_THRESHOLD, _NEVER)
+            self.libc.mallopt(_MMAP_THRESHOLD, _USUAL_MMAP_BYTES)
+            self.libc.mallopt(_TRIM_THRESHOLD, _NEVER_TRIM_BYTES)
 
     def give_back(self):
         """Give back what is free, and take the pieces that are large enough for a tensor."""
         if self.known and not self.strict:
             self.strict = True
-            self.libc.mallopt(_MMAP_THRESHOLD, _OWN_PAGES)
-            self.libc.mallopt(_TRIM_THRESHOLD, _SOON)
+            self.libc.mallopt(_MMAP_THRESHOLD, _OWN_PAGES_BYTES)
+            self.libc.mallopt(_TRIM_THRESHOLD, _TRIM_SOON_BYTES)
         host_memory.trim()
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         if not self.known or soft == resource.RLIM_INFINITY:
@@ -232,8 +159,8 @@ class Heap:
             resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
     def _take(self):
-        size = _LARGEST
-        while size >= _OWN_PAGES and self.taken < _MOST:
+        size = _MAX_PIECE_BYTES
+        while size >= _OWN_PAGES_BYTES and self.taken < _MAX_PIECES:
             piece = self.libc.malloc(size)
             if not piece:  # beyond the wall, where only the heap could have had it
                 size //= 2

@@ -15,13 +15,14 @@ import sys
 from time import monotonic_ns
 
 from ...heal.nonfinite_reason import is_batch
-from .finite import first_bad
 from .nonfinite_acts import Acts
+from .snapshot import first_bad
 
-_SHARE = 600  # a reading of all gradients may take one part in so many of the time
+_READING_SHARE = 600  # a reading of all gradients may take one part in so many of the time
 _LOOK_SHARE = 20  # and a look at a batch that may be to blame, once something is wrong
-_LOOKS = 8  # so many are taken in any case
-_MASKING = 64  # backwards that are looked after when a gradient was non-finite and its loss was not
+_MIN_LOOKS = 8  # so many are taken in any case
+_MAX_STEPS_UNREAD = 1000
+_STEPS_UNREAD_SCALED = 16  # where a loss scaler judges the gradients
 
 
 class NanHeal:
@@ -31,7 +32,7 @@ class NanHeal:
         self.guard, self.torch, self.adapter = agent.guard, torch, adapter
         self.watch, self.beat = adapter.nan, adapter.beat
         self.acts = Acts(agent, torch, adapter)
-        self.states, self.rate = self.acts.states, self.acts.rate
+        self.states = self.acts.states
         self.late = LateLook(torch)
         self.is_compiling = adapter.is_compiling
         self.calm = False  # nothing is to be done before the next full reading
@@ -39,7 +40,6 @@ class NanHeal:
         self.until = 0  # steps to the next full reading
         self.read_at = self.read_step = self.next_look = self.looks = 0
         self.inputs = {}  # of the batch that was met with, what is wrong
-        self.mask, self.masking = None, 0  # of this step; backwards that still get one
         self.within = False  # the step runs forward and backward itself
 
     def patch(self):
@@ -75,8 +75,6 @@ class NanHeal:
                 if self.states.cuda is None and not self.acts.hidden:
                     self._keep(optimizer)
             self.within = closure is not None
-            if self.rate.factor != 1.0:
-                self.rate.lower(optimizer)
             self._look_up()
             return None if closure is None else (args, kwargs)
         except Exception as error:
@@ -93,8 +91,6 @@ class NanHeal:
         ):
             return
         try:
-            if self.rate.lowered:
-                self.rate.give_back()
             if self.acts.hidden:
                 self.acts.show()
             elif late and self._may_look(optimizer):
@@ -111,12 +107,11 @@ class NanHeal:
         """
         if self.beat.since < self.states.next_at or self.acts.is_one_of_several():
             return
-        if not self.acts.ran_off(pending):
-            self.states.keep(max(1, self.beat.steps + (pending is None)), self.acts.losses())
+        self.states.keep(max(1, self.beat.steps + (pending is None)), self.acts.losses())
 
     def _may_look(self, optimizer):
         """In calm nobody may notice that gradients are read and states kept: a profiler, a subclass of tensors."""
-        if self.suspect or self.late.asked or self.acts.hidden or self.states.busy or self.rate.factor != 1.0:
+        if self.suspect or self.late.asked or self.acts.hidden or self.states.busy:
             return True
         unseen = self.adapter.unseen
         params = (p for group in optimizer.param_groups for p in group["params"])
@@ -124,8 +119,7 @@ class NanHeal:
 
     def _look_up(self):
         """Calm is when a step needs no more than to be counted."""
-        waits = self.suspect or self.states.busy or self.late.asked or self.acts.hidden
-        self.calm = not waits and self.rate.factor == 1.0
+        self.calm = not (self.suspect or self.states.busy or self.late.asked or self.acts.hidden)
 
     def _judged_within(self, optimizer, closure, args, kwargs):
         """Lightning's loops and others run forward and backward inside the step: its gradients are judged there."""
@@ -154,17 +148,18 @@ class NanHeal:
         begun, steps = monotonic_ns(), self.beat.steps
         self.suspect = max(0, self.suspect - 1)
         if getattr(optimizer, "found_inf", None) is not None or self._scaled():
-            self.until = 16  # a loss scaler has judged, or judges within the update
+            self.until = _STEPS_UNREAD_SCALED  # a loss scaler has judged, or judges within the update
             return
         params = [p for group in optimizer.param_groups for p in group["params"]]
         bad = first_bad(self.torch, [p.grad for p in params])
         cost, passed = monotonic_ns() - begun, begun - self.read_at
         each = passed // max(1, steps - self.read_step) if self.read_at else cost
-        self.until = min(1000, cost * _SHARE // max(1, each)) if bad is None and not self.suspect else 0
+        self.until = (
+            min(_MAX_STEPS_UNREAD, cost * _READING_SHARE // max(1, each)) if bad is None and not self.suspect else 0
+        )
         self.read_at, self.read_step = begun, steps
-        mask, self.mask = self.mask, None
         if bad is None:
-            self.acts.good(mask)
+            self.acts.row = 0
         else:
             inputs = self.inputs if self.inputs.get("step") == steps + 1 else {}
             self.acts.hold(optimizer, params, params[bad], inputs)
@@ -184,20 +179,16 @@ class NanHeal:
 
     # --- what the watch has met with ------------------------------------------------------------------------
 
-    def met(self, tensor, loss, frame, done):
-        """A loss, or after its backward a gradient, was non-finite: the updates that follow are read as a whole."""
+    def met(self, loss, frame):
+        """A loss, or after its backward a gradient, was non-finite: all gradients of the updates to come are read."""
         if self.acts.off:
-            self.acts.tell_why_off()
+            self.acts.report_why_off()
             return
         self.suspect, self.calm = 2 * max(1, len(self.watch.optimizers)), False
         step, seen = self.beat.steps + 1, self.watch.seen
         found = seen.get("inputs") if seen.get("step") == step else self._wrong_with_batch(loss, frame)
         if is_batch(found):
             self.inputs = dict(found, step=step)
-        elif done:
-            self.masking = _MASKING
-        elif self.acts.grown() is None:
-            self.put_mask(tensor)
 
     def met_late(self, step):
         """A loss that came back from a GPU was non-finite."""
@@ -205,9 +196,9 @@ class NanHeal:
         self.calm = False
 
     def _wrong_with_batch(self, loss, frame):
-        """A look at the whole batch, for a part of the time; else only at what the model was called with."""
+        """A look at the full batch, for a share of the time; else only at what the model was called with."""
         begun = monotonic_ns()
-        if begun >= self.next_look or self.looks < _LOOKS:
+        if begun >= self.next_look or self.looks < _MIN_LOOKS:
             self.looks += 1
             found = self.watch.look.spike(loss, frame).get("inputs")
             self.next_look = begun + _LOOK_SHARE * (monotonic_ns() - begun)
@@ -218,18 +209,10 @@ class NanHeal:
         like = {key: self.inputs[key] for key in ("name", "bad", "feature") if key in self.inputs}
         return like or {"name": "the batch", "bad": "nan"}
 
-    def put_mask(self, tensor):
-        """Before a backward that may be spoilt by a few elements."""
-        self.masking = max(0, self.masking - 1)
-        if not self.acts.off and tensor.grad_fn is not None and not self._scaled():
-            self.suspect, self.calm = max(1, self.suspect), False
-            self.mask = self.mask or Mask(self.torch, self.guard)
-            self.mask.put_on(tensor)
-
 
 # --- Weights on a GPU that may be non-finite: asked on the device, and known some steps later. Nothing ever waits
 # The update itself can't be held back there: whether it is a number is known on the device only, after the host has
-# already asked for it, and to mask every gradient at every step would cost more than the 1 % that calm may cost. So a
+# already asked for it, and to check every gradient at every step would cost more than the 1 % that calm may cost. So a
 # loss that came back as non-finite has the weights asked, and if they are too the training goes back.
 
 
@@ -281,72 +264,3 @@ class LateLook:
         self.forget()
         total = float(figure)
         return total - total != 0.0
-
-
-# --- Leave single elements out of a backward (PyTorch): those whose gradient an operation turns into a non-finite one
-# A logarithm of a probability that has become zero, or a square root at zero, spoils one element of a batch and with
-# it every weight. In the backward of such a loss each operation is looked after: where it gives a few elements that
-# are no numbers, they become zeros, and the rest is learnt from. Where it gives many, it is not a matter of elements,
-# and nothing is touched: the update is then held back as a whole.
-
-_NODES = 2000
-_MOST = 0.5  # the share of elements that may be left out
-
-
-class Mask:
-    """What was left out of one backward."""
-
-    def __init__(self, torch, guard):
-        self.torch, self.guard = torch, guard
-        self.count = self.of = 0
-        self.operation = ""
-
-    def put_on(self, loss):
-        """Look after the operations between a loss and the weights; they go with their graph."""
-        seen, waiting = set(), [loss.grad_fn]
-        while waiting and len(seen) < _NODES:
-            node = waiting.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            name = node.name()
-            if "AccumulateGrad" not in name:  # it outlives the graph
-                node.register_hook(self._hook(name))
-                waiting.extend(function for function, _ in node.next_functions)
-
-    def _hook(self, name):
-        def look(gradients, _given):
-            try:
-                return self._masked(gradients, name)
-            except Exception as error:
-                self.guard.caught("mask", error)
-                return None
-
-        return look
-
-    def _masked(self, gradients, name):
-        found, changed = [], False
-        for gradient in gradients:
-            bad = self._bad(gradient)
-            if bad is not None:
-                count = int(bad.sum())
-                if count > _MOST * bad.numel():
-                    return None
-                if not self.count:
-                    self.operation, self.of = name.split("Backward")[0].lower(), bad.numel()
-                    self.count = count
-                gradient, changed = gradient.masked_fill(bad, 0.0), True
-            found.append(gradient)
-        return tuple(found) if changed else None
-
-    def _bad(self, gradient):
-        torch = self.torch
-        if gradient is None or not gradient.is_cpu or not gradient.is_floating_point():
-            return None
-        if gradient.layout is not torch.strided:
-            return None
-        total = gradient.detach().sum().item()
-        if total - total == 0.0:
-            return None
-        bad = ~torch.isfinite(gradient.detach())
-        return bad if bool(bad.any()) else None

@@ -1,40 +1,38 @@
 """What is done about an update that is non-finite (PyTorch), and where the doing ends.
 
-One whose batch is bad is held back. Where the weights are non-finite already, where the loss ran away, or where the
-third update in a row is none without a batch to blame, the training goes back to the last good state (`good_states`)
-and on with the next batch. What comes again after that is no matter of a batch: `--heal` lets go then and says why,
-`--heal=all` lowers the learning rate, or puts bfloat16 in the place of float16; it does so, too, where the loss ran
-away and stays a number. It acts a bounded number of times and lets go for good after them: the run ends with its true
-cause. Several ranks would have to act alike: they are left alone.
+One whose batch is bad is skipped. Where the weights are non-finite already, or where the third update in a row is none
+without a batch to blame, the training goes back to the last good state (`good_states`) and on with the next batch. A
+loss that ran away, and what comes again after going back, is no matter of a batch: a lower rate or another precision
+is the user's to choose. It lets go then, for good, and says what would help; so it does after a bounded number of acts.
+The run ends with its true cause. Several ranks would have to act alike: they are left alone.
 """
 
-import functools
 import sys
 from math import inf
 
-from ...heal.nonfinite_reason import Patience, cure, is_half, of_batch, of_operation, ran_away
-from .finite import first_bad
+from ...heal.nonfinite_reason import Patience, cure, of_batch, of_operation, ran_away
 from .good_states import GoodStates
+from .snapshot import first_bad
 
-_ROW = 3  # updates in a row that are non-finite
-_BACKS, _BACKS_ALL = 2, 6  # times that it goes back before many good steps
-_AGAIN = 200  # steps within which the same has happened again
-_FAR = 100  # steps that may be undone and still be called equivalent, or a twentieth of all
-_LONG = 3.0  # seconds of training that may be, however many steps they are
+_MAX_IN_A_ROW = 3  # updates that are non-finite, before it goes back
+_MAX_BACKS = 2  # times that it goes back before many good steps
+_AGAIN_STEPS = 200  # within which the same has happened again
+_FAR_STEPS, _FAR_SHARE = 100, 20  # that may be undone and still be called equivalent, or one part in so many of all
+_FAR_SECONDS = 3.0  # of training that may be, however many steps they are
+_MAX_REPORTS = 5  # of the same act; from then on at every doubling
 
 
 class Acts:
-    """Decides, acts, and tells of it."""
+    """Decides, acts, and reports it."""
 
     def __init__(self, agent, torch, adapter):
-        self.heal, self.torch, self.adapter = agent.heal, torch, adapter
+        self.agent, self.torch, self.adapter = agent, torch, adapter
         self.watch, self.beat = adapter.nan, adapter.beat
         self.states = GoodStates(torch, self.watch, adapter.births)
-        self.rate = Rate()
-        self.tell = Tell(agent)
         self.off, self.why_off = False, ""
         self.hidden = []  # gradients that this step is not shown
         self.row = self.held = 0
+        self.reasons = set()  # that were reported
         self.patience = Patience()
         self.backs, self.back_step, self.losses_from = 0, 0, 0
         self.scale = inf  # at which a loss scaler was last seen to collapse
@@ -49,12 +47,6 @@ class Acts:
 
     # --- on an update -------------------------------------------------------------------------------------
 
-    def good(self, mask):
-        """All gradients of an update are finite, some of them maybe since single elements were left out."""
-        self.row = 0
-        if mask is not None and mask.count:
-            self.tell.masked(self.beat.steps + 1, mask, self._seen())
-
     def hold(self, optimizer, params, bad, inputs):
         """An update whose gradient of `bad` is non-finite; `inputs` says what is wrong with its batch."""
         if not self._may(optimizer):
@@ -68,13 +60,12 @@ class Acts:
         elif not goes_on:
             said = of_batch(inputs) if inputs else self._cure(self.grown())
             self.let_go("%d of %d updates were non-finite: %s" % (self.held, step, said))
-        elif not inputs and (self.row >= _ROW or self.grown() is not None):
+        elif not inputs and (self.row >= _MAX_IN_A_ROW or self.grown() is not None):
             several = "the last %d updates were non-finite" % self.row
             self._go_back(several if self.row > 1 else "the update is non-finite")
         else:
             why = of_batch(inputs) if inputs else of_operation(self._seen())
-            why = why or "the gradient of %s is not finite" % self._name(bad)
-            self.tell.held(step, self.held, why, self.states.mend(), self.states.step)
+            self._report_held(step, why or "the gradient of %s is not finite" % self._name(bad))
 
     def undo(self, optimizer, params):
         """Updates that were non-finite have reached the weights."""
@@ -88,7 +79,7 @@ class Acts:
         return not self.off
 
     def is_one_of_several(self):
-        """True, and the end of acting, where other ranks would have to leave out the same update; it is told later.
+        """True, and the end of acting, where other ranks would have to skip the same update; it is reported later.
 
         Asked before a gradient is read: one that lies on several ranks is read by all of them together or hangs.
         """
@@ -101,29 +92,18 @@ class Acts:
                 self.why_off = "%d ranks train together, and each would have to leave out the same update" % ranks
         return self.off
 
-    def tell_why_off(self):
+    def report_why_off(self):
         """A run of several ranks has met with what is non-finite."""
         because, self.why_off = self.why_off, ""
         if because:
-            self.tell.declined(self.beat.steps + 1, because)
-
-    def ran_off(self, pending):
-        """Has the loss run away, although it is a number? True where the training went back; not with this update."""
-        if self.heal != "all" or self.off or not self.states.level.ran_off(self.losses(), self.rate.factor < 1.0):
-            return False
-        if self.states.why_not():
-            return False
-        if pending is not None:
-            self._hide([p for group in pending.param_groups for p in group["params"]])
-        self._go_back("the loss ran away")
-        return True
+            self._declined(because)
 
     # --- going back ---------------------------------------------------------------------------------------
 
     def _go_back(self, what):
-        """Back to the last good state: once as it was, and with a change where it comes again."""
+        """Back to the last good state, once; where the loss ran away or it comes again, that would not help."""
         step, grown = self.beat.steps + 1, self.grown()
-        near = max(_AGAIN, self.states.undone)
+        near = max(_AGAIN_STEPS, self.states.undone)
         if self.backs and step - self.back_step > 10 * near:
             self.backs = 0
         again = bool(self.backs) and step - self.back_step <= near
@@ -132,28 +112,15 @@ class Acts:
             self.let_go("%s, and there is no good state to go back to: %s" % (what, why_not))
             return
         undone = step - self.states.step
-        change = grown is not None or again
-        far = undone > max(_FAR, step // 20) and self.states.age() > _LONG
-        if self.heal != "all" and (change or far or self.backs >= _BACKS):
+        far = undone > max(_FAR_STEPS, step // _FAR_SHARE) and self.states.age() > _FAR_SECONDS
+        if grown is not None or again or far or self.backs >= _MAX_BACKS:
             self.let_go("%s%s; %s" % (what, " again" if again else "", self._cure(grown)))
-        elif self.backs >= _BACKS_ALL:
-            self.let_go("%s after going back %d times; %s" % (what, self.backs, self._cure(grown)))
-        else:
-            self.states.go_back(undone)
-            self.backs, self.back_step, self.row = self.backs + 1, step, 0
-            self.losses_from = self.watch.history.count
-            self._change(step, undone, what, grown, change, far)
-
-    def _change(self, step, undone, what, grown, change, far):
-        seen = self.watch.seen
-        if not change:
-            self.tell.back(step, undone, what, "go-back", "", "changed" if far else "equivalent")
-        elif grown is None and is_half(seen) and seen.get("autocast") and bfloat_for_half(self.torch):
-            self.tell.back(step, undone, what, "bfloat16", ", and on in bfloat16 in place of float16")
-        else:
-            self.rate.halve(self.backs)
-            rest = ", and on with %.4g times the learning rate" % self.rate.factor
-            self.tell.back(step, undone, what, "lower-rate", rest)
+            return
+        self.states.go_back(undone)
+        self.backs, self.back_step, self.row = self.backs + 1, step, 0
+        self.losses_from = self.watch.history.count
+        text = "%s at step %d: back to the state of step %d" % (what, step, step - undone)
+        self._acted("go-back", step, text, "the batches of %d steps are skipped" % undone)
 
     # --- letting go ---------------------------------------------------------------------------------------
 
@@ -162,17 +129,13 @@ class Acts:
         self.off = True
         self.show(as_they_were=True)
         self.states.forget()
-        self.tell.declined(self.beat.steps + 1, because)
+        self._declined(because)
 
     def collapsed(self, scale):
         """A loss scaler has skipped so many updates that its scale is almost nothing."""
-        if self.off or scale > self.scale / 16:
-            return
-        self.scale = scale
-        what = "the GradScaler skips every update: its scale has fallen to %.3g" % scale
-        if self.heal == "all" and self.watch.seen.get("autocast") and bfloat_for_half(self.torch):
-            self.tell.precision(self.beat.steps + 1, what)
-        else:
+        if not self.off and scale <= self.scale / 16:
+            self.scale = scale
+            what = "the GradScaler skips every update: its scale has fallen to %.3g" % scale
             self.let_go("%s; %s" % (what, self._cure(None)))
 
     def too_late(self):
@@ -203,7 +166,7 @@ class Acts:
     def _cure(self, grown):
         optimizers = [optimizer for ref in self.watch.optimizers if (optimizer := ref()) is not None]
         rate = next(iter(self.watch.look.rate(optimizers).values()), None)
-        return cure(self.watch.seen, grown, rate, self.heal != "all")
+        return cure(self.watch.seen, grown, rate)
 
     def _name(self, parameter):
         for model in self.adapter.births.models_with({id(parameter)}):
@@ -212,109 +175,25 @@ class Acts:
                     return name
         return "a weight"
 
+    # --- reports ------------------------------------------------------------------------------------------
 
-# --- The words for what was done about an update that is non-finite; what happens often is told ever more seldom
-
-_TOLD = 5
-
-
-class Tell:
-    """Says what was done, at which step, and what it keeps."""
-
-    def __init__(self, agent):
-        self.agent = agent
-        self.masks = 0
-        self.known = set()
-
-    def held(self, step, held, why, mended, mended_from):
-        """An update was left out, and running statistics that its batch had spoilt were put back."""
-        said = "the update of step %d was left out: %s" % (step, why)
+    def _report_held(self, step, why):
+        """An update was skipped, and running statistics that its batch had spoilt are put back."""
+        said, mended = "the update of step %d was left out: %s" % (step, why), self.states.mend()
         if mended:
-            said += "; %d running statistics are those of step %d again" % (mended, mended_from)
-        if held > _TOLD or why in self.known:
-            if held & (held - 1):
-                return  # from here on, and for the same sample again, at every doubling
-            said = "%d updates have been left out so far; the last, of step %d: %s" % (held, step, why)
-        self.known.add(why)
-        self._say("hold-update", "equivalent", step, said, "batch skipped")
-
-    def masked(self, step, mask, seen):
-        """Single elements were left out of an update."""
-        self.masks += 1
-        at = " at line %d" % seen["line"] if seen.get("line") else ""
-        what = "%d of %d elements, whose gradient `%s`%s makes non-finite" % (mask.count, mask.of, mask.operation, at)
-        said = "step %d was learnt without %s" % (step, what)
-        if self.masks > _TOLD:
-            if self.masks & (self.masks - 1):
+            said += "; %d running statistics are those of step %d again" % (mended, self.states.step)
+        if self.held > _MAX_REPORTS or why in self.reasons:
+            if self.held & (self.held - 1):
                 return
-            said = "%d steps were learnt without single elements so far; step %d without %s" % (self.masks, step, what)
-        self._say("mask-gradient", "equivalent", step, said, "these elements are skipped")
+            said = "%d updates have been left out so far; the last, of step %d: %s" % (self.held, step, why)
+        self.reasons.add(why)
+        self._acted("hold-update", step, said, "batch skipped")
 
-    def back(self, step, undone, what, act, rest, keeps="changed"):
-        """The training went back, and on with or without a change."""
-        text = "%s at step %d: back to the state of step %d%s" % (what, step, step - undone, rest)
-        self._say(act, keeps, step, text, "the batches of %d steps are skipped" % undone)
+    def _acted(self, act, step, text, because):
+        self.agent.say("intervention", act=act, keeps="equivalent", step=step, text=text, because=because)
 
-    def precision(self, step, what):
-        text = what + "; on in bfloat16 in place of float16"
-        self._say("bfloat16", "changed", step, text, "it has fewer digits")
-
-    def declined(self, step, because):
-        self.agent.say("declined", act="hold-update", step=step, because=because)
-
-    def _say(self, act, keeps, step, text, because):
-        self.agent.say("intervention", act=act, keeps=keeps, step=step, text=text, because=because)
-
-
-# --- What `--heal=all` may change to keep numbers finite (PyTorch): a lower learning rate, bfloat16 for float16
-# And whether an optimizer can be made to pass over a step at all.
-
-
-class Rate:
-    """Lowers the rate for the length of each step only: a schedule that sets it anew has no hold on that."""
-
-    def __init__(self):
-        self.factor = 1.0
-        self.lowered = []
-
-    def halve(self, times):
-        """Half the rate the first time, and twice as boldly each time that it was not enough."""
-        self.factor *= 0.5**times
-
-    def lower(self, optimizer):
-        if self.lowered:
-            self.give_back()  # a step that failed
-        for group in optimizer.param_groups:
-            rate = group.get("lr")
-            if rate is not None:
-                self.lowered.append((group, rate))
-                group["lr"] = rate * self.factor
-
-    def give_back(self):
-        lowered, self.lowered = self.lowered, []
-        for group, rate in lowered:
-            group["lr"] = rate
-
-
-_done = []
-
-
-def bfloat_for_half(torch):
-    """From here on, autocast computes in bfloat16 where it was asked for float16; False when that was done before."""
-    if _done:
-        return False
-    cls = torch.autocast
-    inner = cls.__enter__
-
-    @functools.wraps(inner)
-    def __enter__(context):  # noqa: N807
-        if getattr(context, "fast_dtype", None) is torch.float16:
-            context.fast_dtype = torch.bfloat16
-        return inner(context)
-
-    cls.__enter__ = __enter__
-    _done.append(inner)
-    return True
+    def _declined(self, because):
+        self.agent.say("declined", act="hold-update", step=self.beat.steps + 1, because=because)
 
 
 def passes_over_none(cls):

@@ -4,13 +4,13 @@ import functools
 
 from ...heal.leaves import Unsplittable
 
-_NODES = 4000
+_MAX_NODES = 4000
 _LINEAR = (
     "Add", "Sub", "Neg", "Mul", "Div", "ToCopy", "View", "Reshape", "UnsafeView", "Squeeze", "Unsqueeze", "Stack",
     "Cat", "Alias", "Clone", "Copy", "Expand", "Sum", "Mean", "Select", "Unbind",
 )  # fmt: skip
 _REDUCE = ("Sum", "Mean")
-_DEEP = 150  # nodes: further down is no loss over samples, but a sum over the weights
+_MAX_DEPTH = 150  # nodes: further down is no loss over samples, but a sum over the weights
 
 
 class Path:
@@ -22,7 +22,7 @@ class Path:
 
 
 class Reading:
-    """What the graph of one part's loss looks like."""
+    """What the graph of one chunk's loss looks like."""
 
     def __init__(self, root, size):
         self.size = size
@@ -40,12 +40,9 @@ class Reading:
     def _down(self, node, divisor, depth):
         """From the loss down to where the samples are."""
         name = type(node).__name__
-        if depth > _DEEP:
+        if depth > _MAX_DEPTH:
             return
         reduction = getattr(node, "_saved_reduction", None)
-        how = getattr(node, "how", None)  # a cross-entropy that is computed in parts
-        if how is not None and hasattr(how, "reduction"):
-            reduction = {"mean": 1, "sum": 2}.get(how.reduction)
         inner = _inside_cut(node)
         if inner is not None:
             self._down(inner, divisor, depth + 1)
@@ -93,7 +90,7 @@ class Reading:
 
     @property
     def guess(self):
-        """The rule, as far as one part tells it."""
+        """The rule, as far as one chunk tells it."""
         for path in self.paths:
             if path.kind == "mean":
                 return "samples"
@@ -146,18 +143,16 @@ def _numbers_below(node):
 
 def _inside_cut(node):
     """The graph of a loss that a model gave, where the model's call has been cut out."""
-    call = getattr(node, "call", None)
-    kept = [outputs for _inputs, outputs in getattr(call, "kept", {}).values()]
-    for outputs in (*kept, getattr(call, "plain", None) or ()):
-        for output in outputs:
-            if output.grad_fn is not None and output.numel() == 1:
-                return output.grad_fn
+    _inputs, outputs = getattr(getattr(node, "call", None), "kept", None) or ((), ())
+    for output in outputs:
+        if output.grad_fn is not None and output.numel() == 1:
+            return output.grad_fn
     return None
 
 
 def _shapes_of(root):
     found, seen, waiting = [], {root}, [root]
-    while waiting and len(found) < _NODES:
+    while waiting and len(found) < _MAX_NODES:
         node = waiting.pop(0)
         found.append(_shape_of(node))
         if not hasattr(node, "_input_metadata"):
@@ -169,8 +164,8 @@ def _shapes_of(root):
     return found
 
 
-# --- What a part's gradient counts for in the whole batch's, by how the loss is made up
-# Its share of the samples for a mean, all of it for a sum, its share of the labels for a mean over labels. Two parts
+# --- What a chunk's gradient counts for in the full batch's, by how the loss is made up
+# Its share of the samples for a mean, all of it for a sum, its share of the labels for a mean over labels. Two chunks
 # of different sizes tell what follows the batch and what does not, and whether samples are compared with each other:
 # a tensor that grows along two axes.
 
@@ -178,9 +173,9 @@ _IGNORED = -100
 
 
 def settle(torch, one, other, leaves, axes, bounds):
-    """The rule for a loss, from its readings in two parts of different sizes; raises where there is none.
+    """The rules that are true of a loss in two chunks of different sizes; None where the two tell nothing.
 
-    `bounds` are the rows of the two parts in the batch that the leaves are of.
+    Raises where there is none. `bounds` are the rows of the two chunks in the batch that the leaves are of.
     """
     for reading in (one, other):
         if reading.odd:
@@ -188,39 +183,42 @@ def settle(torch, one, other, leaves, axes, bounds):
     if _compares(one, other):
         raise Unsplittable("the loss compares the samples of a batch with each other")
     if one.size == other.size or len(one.paths) != len(other.paths):
-        return one.guess
-    rules, alone = [], False
+        return None
+    rules, alone = None, False
     for first, second in zip(one.paths, other.paths):  # noqa: B905
         while first.then is not None and second.then is not None and first.numbers == second.numbers:
             first, second = first.then, second.then
         if first.kind == "none" or (first.numbers is not None and first.numbers == second.numbers):
             alone = True
         else:
-            rules.append(_rule_of(torch, first, second, (one.size, other.size), leaves, axes, bounds))
+            found = _rules_of(torch, first, second, (one.size, other.size), leaves, axes, bounds)
+            rules = found if rules is None else [rule for rule in rules if rule in found]
+    if rules is None:
+        return ["samples"]
     if not rules:
-        return "samples"
-    if any(rule != rules[0] for rule in rules):
         raise Unsplittable("the loss adds sums and means over the samples")
-    if rules[0] == "sum" and alone:
+    if rules == ["sum"] and alone:
         raise Unsplittable("the loss adds a term of its own to a sum over the samples")
-    return rules[0]
+    return [rule for rule in rules if rule != "sum" or not alone]
 
 
-def _rule_of(torch, first, second, sizes, leaves, axes, bounds):
+def _rules_of(torch, first, second, sizes, leaves, axes, bounds):
+    """Those that are true of one path, the likeliest first: two chunks may be alike in more than one way."""
     a, b = first.divisor, second.divisor
     if a is None or b is None:
-        return "samples" if first.kind == "mean" else "sum"
-    if a * sizes[1] == b * sizes[0]:
-        return "samples"
+        return ["samples" if first.kind == "mean" else "sum"]
+    found: "list" = ["samples"] if a * sizes[1] == b * sizes[0] else []
     if first.kind == "sum" and a == b:
-        return "sum"
+        found.append("sum")
     for n, (leaf, axis) in enumerate(zip(leaves, axes)):  # noqa: B905
         if axis == 0 and isinstance(leaf, torch.Tensor):
             for how in ("labels", "shifted", "marks"):
                 counts = counts_of(torch, leaf, how)
                 if counts is not None and [float(counts[x:y].sum()) for x, y in bounds] == [a, b]:
-                    return how, n
-    raise Unsplittable("the loss is divided by a number that is not found in the batch")
+                    found.append((how, n))
+    if not found:
+        raise Unsplittable("the loss is divided by a number that is not found in the batch")
+    return found
 
 
 def counts_of(torch, leaf, how):
@@ -235,14 +233,14 @@ def counts_of(torch, leaf, how):
 
 
 def share(torch, rule, leaves, size, begin, end):
-    """What the gradient of a part counts for in the whole batch's."""
+    """What the gradient of a chunk counts for in the full batch's."""
     if rule == "sum":
         return 1.0
     if rule != "samples":
         counts = counts_of(torch, leaves[rule[1]], rule[0])
-        whole = float(counts.sum())
-        if whole:
-            return float(counts[begin:end].sum()) / whole
+        total = float(counts.sum())
+        if total:
+            return float(counts[begin:end].sum()) / total
     return (end - begin) / size
 
 
@@ -258,7 +256,7 @@ def _compares(one, other):
     return False
 
 
-# --- The backward of a part of a batch: it begins with what the part counts for, in place of one
+# --- The backward of a chunk of a batch: it begins with what the chunk counts for, in place of one
 
 
 class ScaledBackward:
@@ -275,13 +273,11 @@ class ScaledBackward:
         @functools.wraps(inner)
         def backward(tensors, grad_tensors=None, *args, **kwargs):
             if self.busy or (not split.drawn and split.now is None):
-                if split.waits:
-                    split.handover.backward()
                 return inner(tensors, grad_tensors, *args, **kwargs)
             self.busy = True
             try:
                 try:
-                    grad_tensors = self._weighed(tensors, grad_tensors)
+                    grad_tensors = self._scaled(tensors, grad_tensors)
                 except Exception as error:
                     self.guard.caught("backward", error)
                 return inner(tensors, grad_tensors, *args, **kwargs)
@@ -291,27 +287,27 @@ class ScaledBackward:
 
         autograd.backward = backward
 
-    def _weighed(self, tensors, given):
-        """The gradients to begin with, each times what the part counts for."""
+    def _scaled(self, tensors, given):
+        """The gradients to begin with, each times what the chunk counts for."""
         split = self.split
-        for course in split.drawn:
-            course.lesson.trained = True
-            course.serial += 1
+        for current in split.drawn:
+            current.profile.trained = True
+            current.chunks_learnt += 1
         split.drawn = []
-        course = split.now
-        if course is None or course.batch is None:
+        current = split.now
+        if current is None or current.batch is None:
             return given
         roots = [tensors] if isinstance(tensors, self.torch.Tensor) else list(tensors)
         given = [given] if given is None or isinstance(given, self.torch.Tensor) else list(given)
         given += [None] * (len(roots) - len(given))
         rule = "samples"
         try:
-            split.once.before_backward(course)
-            rule = course.lesson.rule(course, split.backwards, roots[0])
+            split.once.before_backward(current)
+            rule = current.profile.rule(current, split.backwards, roots[0])
         except Unsplittable as error:
-            split.cannot(course.lesson, str(error))
+            split.cannot(current.profile, str(error))
         split.backwards += 1
-        weight = course.lesson.share(course, rule)
+        weight = current.profile.share(current, rule)
         return [self._times(root, one, weight) for root, one in zip(roots, given)]  # noqa: B905
 
     def _times(self, root, given, weight):

@@ -62,13 +62,11 @@ class NanWatch:
             self.history.add(loss)
             if loss > self.history.alarm and self.history.wants_spike():
                 self.history.spikes.append(self.look.spike(loss, sys._getframe(2)))
-            if self.heal is not None and self.heal.masking:
-                self.heal.put_mask(tensor)
         else:
             if self.history.wants_look():
                 self._look("loss", tensor, loss, sys._getframe(2))
             if self.heal is not None:
-                self.heal.met(tensor, loss, sys._getframe(2), False)
+                self.heal.met(loss, sys._getframe(2))
 
     def scales(self, scaler, outputs):
         """A loss scaler is at work: it judges the gradients, and skips steps on purpose."""
@@ -94,7 +92,7 @@ class NanWatch:
             if self.history.wants_look():
                 self._look("gradient", tensor, self.adapter.loss, sys._getframe(2))
             if self.heal is not None:
-                self.heal.met(tensor, self.adapter.loss, sys._getframe(2), True)
+                self.heal.met(self.adapter.loss, sys._getframe(2))
 
     def backward_failed(self, tensor, error):
         """Anomaly detection raises where a gradient is non-finite."""
