@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     flag_value="safe",
     metavar="[=all]",
     help="Keep the run going: split a batch that does not fit, with the same update; start a run that ran out of "
-    "memory again from its last state. --heal=all also allows what changes the result, such as another precision or "
-    "learning rate.",
+    "memory again from its last state. --heal=all also allows what changes the result, such as a loss that compares "
+    "samples computed in chunks.",
 )
 @click.option(
     "--resume-args",
@@ -87,7 +87,7 @@ def command(
 
     streams.hold_closed()  # before any file of ours is opened
     if heal not in (None, "safe", "all"):
-        raise UsageError(f"--heal={heal} is not known", "Say --heal or --heal=all, and -- before the command")
+        raise UsageError(f"--heal={heal} is not known", "Use --heal or --heal=all, and -- before the command")
     if heal is None and (on_hang == "restart" or resume_args is not None):
         asked = "--on-hang restart" if on_hang == "restart" else "--resume-args"
         raise UsageError(f"{asked} does nothing without --heal", f"Say: holter run --heal {asked} ... -- COMMAND")

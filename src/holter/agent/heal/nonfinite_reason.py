@@ -97,10 +97,6 @@ class Patience:
 # --- Whether a loss is about as low as it has been: a state is only worth keeping then, and not on its way up
 
 _LEVEL_LOSSES = 16  # whose median is the level
-_FAR_TIMES, _FAR_TIMES_AGAIN = (
-    30,
-    3,
-)  # times the first level: worse than before anything was learnt, for the first time or again
 
 
 class Level:
@@ -119,15 +115,3 @@ class Level:
             self.first = self.lowest = level
         self.lowest = min(self.lowest, level)
         return level <= self.lowest + abs(self.lowest) + abs(self.first - self.lowest)
-
-    def ran_off(self, losses, again=False):
-        """Tell whether the last losses are far above where they began; they may stay there as numbers for ever.
-
-        Where that has been so before, and the rate was lowered for it, it need not be as far.
-        """
-        last = sorted(losses[-_LEVEL_LOSSES:])
-        if len(last) < _LEVEL_LOSSES or self.first is None or self.lowest is None:
-            return False
-        return last[_LEVEL_LOSSES // 2] > (_FAR_TIMES_AGAIN if again else _FAR_TIMES) * max(
-            abs(self.first), abs(self.lowest), 1e-12
-        )

@@ -3,9 +3,9 @@
 In calm the plain step runs, and the loss that Keras reports anyway is read. When one is non-finite, its update has been
 made: what the step has written is put back from the last good copy, and a train function of ours (`micro_batch` with
 the batch in one) takes the place of the plain step, which skips all that a bad batch would write. The third in a row
-without a batch to blame goes back once more. What comes again after that is no matter of a batch: `--heal` stops
-acting and says why, `--heal=all` lowers the learning rate. It acts a bounded number of times: then the run ends with
-its cause.
+without a batch to blame goes back once more. A loss that ran away, and what comes again after going back, is no matter
+of a batch: a lower rate is the user's to choose. It lets go then, for good, and says what would help; so it does after
+a bounded number of acts. The run ends with its true cause.
 The policy is that of `agent/torch/heal/nonfinite_acts.py`, as far as a step that is seen afterwards allows.
 """
 
@@ -17,7 +17,7 @@ from ...heal.nonfinite_reason import Level, Patience, cure, ran_away
 from .micro_batch import MicroBatches, scales_loss
 
 _MAX_IN_A_ROW = 3
-_MAX_BACKS, _MAX_BACKS_ALL = 2, 6  # times that it goes back before many good steps
+_MAX_BACKS = 2  # times that it goes back before many good steps
 _AGAIN_STEPS = 200  # within which the same has happened again
 _FAR_STEPS, _FAR_SECONDS = 100, 3.0  # that may be undone and still be called equivalent; or a twentieth of all steps
 _REPORTS = 5  # of skipped updates; from there on at every doubling
@@ -58,12 +58,7 @@ class NonfiniteUpdates:
         return self.model().get_metrics_result()
 
     def _keep(self, epoch):
-        losses = self._losses()
-        may_change = self.agent.heal == "all" and self.states.step is not None
-        if may_change and self.states.level.ran_off(losses, bool(self.backs)):
-            self._go_back("the loss ran away", epoch)
-        else:
-            self.states.keep(self.loop.beat.steps + 1, epoch, losses)
+        self.states.keep(self.loop.beat.steps + 1, epoch, self._losses())
 
     def _is_replaced(self):
         return isinstance(self.model().train_function, MicroBatches)
@@ -85,7 +80,7 @@ class NonfiniteUpdates:
     # --- acts ---------------------------------------------------------------------------------------------
 
     def _go_back(self, what, epoch):
-        """Back to the last good state: once as it was, and with a change where it comes again; False where not."""
+        """Back to the last good state; False where the loss ran away or it comes again: that would not help."""
         step, grown = self.agent.beat.steps + 1, self._ran_away()
         window = max(_AGAIN_STEPS, self.undone)
         if self.backs and step - self.back_step > 10 * window:
@@ -97,45 +92,26 @@ class NonfiniteUpdates:
         undone = step - self.states.step
         # A bad batch that the plain step has learnt from may come again in each epoch, until updates are skipped.
         skips = self._is_replaced()
-        change = grown is not None or (again and skips)
         far = skips and undone > max(_FAR_STEPS, step // 20) and self.states.age() > _FAR_SECONDS
-        is_all = self.agent.heal == "all"
-        if (not is_all and (change or far)) or self.backs >= (_MAX_BACKS_ALL if is_all else _MAX_BACKS):
+        if grown is not None or (again and skips) or far or self.backs >= _MAX_BACKS:
             self._stop("%s%s; %s" % (what, " again" if again else "", self._cure(grown)))
             return False
-        lowered = None
-        if change:
-            lowered = self._lowered_rate(0.5 ** (self.backs + 1))
-            if lowered is None:
-                self._stop("%s; %s" % (what, self._cure(grown)))
-                return False
         text = "%s at step %d: back to the state of step %d" % (what, step, self.states.step)
-        self._put_back(epoch, lowered)
+        self._put_back(epoch)
         self.backs, self.back_step, self.undone, self.in_a_row = self.backs + 1, step, undone, 0
         self.losses_from = self.loop.nan.history.count
-        act, keeps = "go-back", "changed" if far else "equivalent"
-        if lowered is not None:
-            act, keeps = "lower-rate", "changed"
-            text += ", and on with a learning rate of %.4g" % lowered
-        self._report(act, keeps, step, text, "the batches of %d steps are skipped" % undone)
+        self._report("go-back", step, text, "the batches of %d steps are skipped" % undone)
         return True
 
-    def _put_back(self, epoch, rate):
+    def _put_back(self, epoch):
         """Make the last good state the present one, and skip bad updates from here on."""
         model = self.model()
         metrics_begin_anew = self.states.put_back(epoch)
-        if rate is not None:
-            model.optimizer._learning_rate.assign(rate)
         self.why_not_replaced = self.why_not_replaced or self.healer.why_not(model)
         if not self._is_replaced() and not self.why_not_replaced:
             model.train_function = MicroBatches(self.healer, self, model, 1)
         if metrics_begin_anew and epoch is not None and self._is_replaced():
             model.train_function.without_mean()
-
-    def _lowered_rate(self, by):
-        """The learning rate to go on with; None where it is a schedule's."""
-        rate = getattr(self.model().optimizer, "_learning_rate", None)
-        return float(rate.value.numpy()) * by if hasattr(rate, "assign") else None
 
     def _stop(self, because):
         """Act no more: what would have happened happens."""
@@ -154,10 +130,10 @@ class NonfiniteUpdates:
                 return
             text = "%d updates have been left out so far; the last, of step %d: %s" % (self.count, step, why)
         self.reported_reasons.add(why)
-        self._report("hold-update", "equivalent", step, text, "batch skipped")
+        self._report("hold-update", step, text, "batch skipped")
 
-    def _report(self, act, keeps, step, text, because):
-        self.agent.say("intervention", act=act, keeps=keeps, step=step, text=text, because=because)
+    def _report(self, act, step, text, because):
+        self.agent.say("intervention", act=act, keeps="equivalent", step=step, text=text, because=because)
 
     # --- what is known ------------------------------------------------------------------------------------
 
@@ -173,7 +149,7 @@ class NonfiniteUpdates:
     def _cure(self, grown):
         rate, policy = self.loop.lr, getattr(self.model(), "dtype_policy", None)
         seen = {"dtype": getattr(policy, "compute_dtype", "")}
-        return cure(seen, grown, rate if rate - rate == 0.0 else None, self.agent.heal != "all")
+        return cure(seen, grown, rate if rate - rate == 0.0 else None)
 
 
 def _bad_input(tf, data):
