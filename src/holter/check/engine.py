@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from holter.check.fixing import Unfixable, applied
 from holter.check.ignores import Ignores, ignores_in
-from holter.check.module import Module
 from holter.check.problem import Change, Checked, Edit, Hit, Problem, Unread
 from holter.check.rule import Rule, find_rules
 from holter.check.settings import Settings
 from holter.check.source import CanNotRead, Source, read
+from holter.source.module import Module
 from holter.source.syntax import parse
 
 # Below this many files a second process takes longer to start than it saves.

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from holter.check.module import Module
 from holter.check.problem import Hit
 from holter.finding import Cure
+from holter.source.module import Module
 
 # The headings of every rule's docstring, in this order; docs/check.md is made from them.
 HEADINGS = ("What it does", "Why it halts or slows a run", "Example", "Instead", "When the fix is safe")

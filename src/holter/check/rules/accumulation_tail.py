@@ -21,11 +21,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.accumulation import Accumulation, accumulations
-from holter.check.module import Module
 from holter.check.problem import Hit
-from holter.check.values import is_loader, statements_after
 from holter.finding import Cure
+from holter.source.accumulation import Accumulation, accumulations
+from holter.source.module import Module
+from holter.source.values import is_loader, statements_after
 
 CODE = "HLT204"
 CAUSE = None

@@ -20,11 +20,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.accumulation import accumulations
-from holter.check.bindings import dotted
-from holter.check.module import Module
 from holter.check.problem import Hit
 from holter.finding import Cure
+from holter.source.accumulation import accumulations
+from holter.source.bindings import dotted
+from holter.source.module import Module
 
 CODE = "HLT203"
 CAUSE = None

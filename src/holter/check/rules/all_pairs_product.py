@@ -19,12 +19,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Module
 from holter.check.problem import Hit
-from holter.check.shapes import collected, first_size
-from holter.check.values import argument
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Module
+from holter.source.shapes import collected, first_size
+from holter.source.values import argument
 
 CODE = "HLT109"
 CAUSE = "oversize.spike"

@@ -18,10 +18,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.module import Module
 from holter.check.problem import Hit
-from holter.check.values import argument, number, text
 from holter.finding import Cure
+from holter.source.module import Module
+from holter.source.values import argument, number, text
 
 CODE = "HLT602"
 CAUSE = "hang.collective"

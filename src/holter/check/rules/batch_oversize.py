@@ -18,12 +18,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.layers import activations
-from holter.check.module import Module
 from holter.check.problem import Hit
-from holter.check.values import argument, number
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.layers import activations
+from holter.source.module import Module
+from holter.source.values import argument, number
 from holter.units import size
 
 CODE = "HLT110"

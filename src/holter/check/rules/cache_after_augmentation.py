@@ -16,10 +16,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.module import Module
-from holter.check.pipelines import mapped, pipeline_of
 from holter.check.problem import Hit
 from holter.finding import Cure
+from holter.source.module import Module
+from holter.source.pipelines import mapped, pipeline_of
 
 CODE = "HLT404"
 CAUSE = None

@@ -22,11 +22,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Loop, Module
 from holter.check.problem import Hit
-from holter.check.values import argument, names_in, number, short_loop, spread, targets_of, text
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Loop, Module
+from holter.source.values import argument, names_in, number, short_loop, spread, targets_of, text
 
 CODE = "HLT601"
 CAUSE = "disk-full"

@@ -19,10 +19,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Module
 from holter.check.problem import Hit
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Module
 
 CODE = "HLT208"
 CAUSE = None

@@ -21,10 +21,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.module import FUNCTIONS, Function, Module
 from holter.check.problem import Hit
-from holter.check.values import literal_loop, names_in, set_within, short_loop
 from holter.finding import Cure
+from holter.source.module import FUNCTIONS, Function, Module
+from holter.source.values import literal_loop, names_in, set_within, short_loop
 
 CODE = "HLT504"
 CAUSE = "recompile.closure"

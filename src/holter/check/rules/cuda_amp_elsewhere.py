@@ -20,10 +20,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.module import Module
 from holter.check.problem import Hit
-from holter.check.values import argument, text
 from holter.finding import Cure
+from holter.source.module import Module
+from holter.source.values import argument, text
 
 CODE = "HLT302"
 CAUSE = "oversize.batch"

@@ -21,10 +21,10 @@ import re
 from collections.abc import Iterator
 
 from holter.check.edits import first_argument, instead
-from holter.check.module import Module
 from holter.check.problem import Edit, Hit
-from holter.check.values import argument
 from holter.finding import Cure
+from holter.source.module import Module
+from holter.source.values import argument
 
 CODE = "HLT303"
 CAUSE = None

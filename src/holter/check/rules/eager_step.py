@@ -24,11 +24,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Function, Module
 from holter.check.problem import Hit
-from holter.check.values import argument
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Function, Module
+from holter.source.values import argument
 
 CODE = "HLT505"
 CAUSE = "overhead.eager-loop"

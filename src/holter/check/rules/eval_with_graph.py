@@ -23,12 +23,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
 from holter.check.edits import before
-from holter.check.module import Function, Module
 from holter.check.problem import Edit, Hit
-from holter.check.values import is_loader, statements_after
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Function, Module
+from holter.source.values import is_loader, statements_after
 
 CODE = "HLT106"
 CAUSE = "leak.graph-retained"

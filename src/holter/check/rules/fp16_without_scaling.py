@@ -22,11 +22,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.halves import float16, half_models
-from holter.check.module import Module
 from holter.check.problem import Hit
-from holter.check.values import text
 from holter.finding import Cure
+from holter.source.halves import float16, half_models
+from holter.source.module import Module
+from holter.source.values import text
 
 CODE = "HLT304"
 CAUSE = "nan.precision"

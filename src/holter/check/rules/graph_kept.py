@@ -20,14 +20,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
 from holter.check.edits import after, before
-from holter.check.graphs import carrier, carries_graph, flows_to_backward, fresh_graph, graphs_made, losses_of
-from holter.check.holders import growing, outlives, used_as_tensor
-from holter.check.module import Function, Loop, Module
 from holter.check.problem import Edit, Hit
-from holter.check.values import argument, is_loader, names_in
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.graphs import carrier, carries_graph, flows_to_backward, fresh_graph, graphs_made, losses_of
+from holter.source.holders import growing, outlives, used_as_tensor
+from holter.source.module import Function, Loop, Module
+from holter.source.values import argument, is_loader, names_in
 
 CODE = "HLT103"
 CAUSE = "leak.graph-retained"

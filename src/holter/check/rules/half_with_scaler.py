@@ -18,10 +18,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.halves import half_models
-from holter.check.module import Module
 from holter.check.problem import Hit
 from holter.finding import Cure
+from holter.source.halves import half_models
+from holter.source.module import Module
 
 CODE = "HLT301"
 CAUSE = "nan.precision"

@@ -18,11 +18,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Module
 from holter.check.problem import Hit
-from holter.check.values import names_in
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Module
+from holter.source.values import names_in
 
 CODE = "HLT108"
 CAUSE = "leak.tensors-kept"

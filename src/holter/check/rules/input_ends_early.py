@@ -16,12 +16,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Module
-from holter.check.pipelines import pipeline_of
 from holter.check.problem import Hit
-from holter.check.values import argument, number, spread
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Module
+from holter.source.pipelines import pipeline_of
+from holter.source.values import argument, number, spread
 
 CODE = "HLT207"
 CAUSE = "early-stop.input-exhausted"

@@ -17,11 +17,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.datasets import loaders, with_workers
-from holter.check.module import FUNCTIONS, Module
 from holter.check.problem import Hit
-from holter.check.values import argument
 from holter.finding import Cure
+from holter.source.datasets import loaders, with_workers
+from holter.source.module import FUNCTIONS, Module
+from holter.source.values import argument
 
 CODE = "HLT407"
 CAUSE = None

@@ -16,11 +16,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Module, once
 from holter.check.problem import Hit, Level
-from holter.check.values import argument, number
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Module, once
+from holter.source.values import argument, number
 
 CODE = "HLT205"
 CAUSE = "nan.learning-rate"

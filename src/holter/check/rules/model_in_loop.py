@@ -22,11 +22,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Loop, Module
 from holter.check.problem import Hit
-from holter.check.values import literal_loop, names_in, set_within, targets_of
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Loop, Module
+from holter.source.values import literal_loop, names_in, set_within, targets_of
 
 CODE = "HLT101"
 CAUSE = "leak.model-rebuilt"

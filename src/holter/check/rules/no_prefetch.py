@@ -18,13 +18,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
 from holter.check.edits import after
-from holter.check.module import Module
-from holter.check.pipelines import pipeline_of
 from holter.check.problem import Edit, Hit
-from holter.check.values import argument
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Module
+from holter.source.pipelines import pipeline_of
+from holter.source.values import argument
 
 CODE = "HLT401"
 CAUSE = "input-bound.no-prefetch"

@@ -17,11 +17,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.datasets import class_of_dataset
-from holter.check.module import Module
 from holter.check.problem import Hit
-from holter.check.values import argument, number, spread
 from holter.finding import Cure
+from holter.source.datasets import class_of_dataset
+from holter.source.module import Module
+from holter.source.values import argument, number, spread
 
 CODE = "HLT402"
 CAUSE = "input-bound.no-prefetch"

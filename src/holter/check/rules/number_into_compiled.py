@@ -18,11 +18,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.compiled import compiled_calls
-from holter.check.module import Module
 from holter.check.problem import Hit
-from holter.check.values import number, short_loop
 from holter.finding import Cure
+from holter.source.compiled import compiled_calls
+from holter.source.module import Module
+from holter.source.values import number, short_loop
 
 CODE = "HLT502"
 CAUSE = "recompile.scalar"

@@ -22,12 +22,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.datasets import class_of_dataset, loaders, with_workers
-from holter.check.module import Module
 from holter.check.problem import Hit
-from holter.check.values import argument
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.datasets import class_of_dataset, loaders, with_workers
+from holter.source.module import Module
+from holter.source.values import argument
 
 CODE = "HLT406"
 CAUSE = "leak.worker-copy"

@@ -17,11 +17,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.compiled import compiled_calls
-from holter.check.module import Module
 from holter.check.problem import Hit
-from holter.check.values import names_in, short_loop, targets_of
 from holter.finding import Cure
+from holter.source.compiled import compiled_calls
+from holter.source.module import Module
+from holter.source.values import names_in, short_loop, targets_of
 
 CODE = "HLT503"
 CAUSE = "recompile.shape"

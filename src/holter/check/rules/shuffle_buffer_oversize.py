@@ -16,11 +16,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.module import Module
-from holter.check.pipelines import mapped, pipeline_of
 from holter.check.problem import Hit
-from holter.check.values import argument, number
 from holter.finding import Cure
+from holter.source.module import Module
+from holter.source.pipelines import mapped, pipeline_of
+from holter.source.values import argument, number
 
 CODE = "HLT405"
 CAUSE = "leak.cache-unbounded"

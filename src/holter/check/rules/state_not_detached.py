@@ -22,10 +22,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Loop, Module
 from holter.check.problem import Hit
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Loop, Module
 
 CODE = "HLT105"
 CAUSE = "leak.graph-retained"

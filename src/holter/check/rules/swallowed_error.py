@@ -27,10 +27,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Module
 from holter.check.problem import Hit
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Module
 
 CODE = "HLT206"
 CAUSE = "early-stop.swallowed-error"

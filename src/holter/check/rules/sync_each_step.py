@@ -21,12 +21,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.graphs import losses_of
-from holter.check.module import Loop, Module
 from holter.check.problem import Hit
-from holter.check.values import names_in
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.graphs import losses_of
+from holter.source.module import Loop, Module
+from holter.source.values import names_in
 
 CODE = "HLT501"
 CAUSE = None

@@ -20,10 +20,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.module import Function, Module, once
 from holter.check.problem import Hit
-from holter.check.values import names_in
 from holter.finding import Cure
+from holter.source.module import Function, Module, once
+from holter.source.values import names_in
 
 CODE = "HLT107"
 CAUSE = "input-bound.no-prefetch"

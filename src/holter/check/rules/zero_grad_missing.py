@@ -21,11 +21,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Function, Loop, Module, once
 from holter.check.problem import Hit
-from holter.check.values import short_loop
 from holter.finding import Cure
+from holter.source.bindings import dotted
+from holter.source.module import Function, Loop, Module, once
+from holter.source.values import short_loop
 
 CODE = "HLT201"
 CAUSE = "nan.learning-rate"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from holter.check.bindings import dotted
-from holter.check.module import FUNCTIONS, Module
-from holter.check.values import argument, is_loader, number
+from holter.source.bindings import dotted
+from holter.source.module import FUNCTIONS, Module
+from holter.source.values import argument, is_loader, number
 
 _MAKES = re.compile(
     r"^(?:torch|tensorflow|numpy|jax\.numpy)\.(?:random\.)?(?:rand|randn|zeros|ones|empty|full|normal|uniform|randint|"

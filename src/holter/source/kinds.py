@@ -6,10 +6,10 @@ import ast
 import re
 from typing import TYPE_CHECKING, Literal
 
-from holter.check.bindings import dotted
+from holter.source.bindings import dotted
 
 if TYPE_CHECKING:
-    from holter.check.module import Module
+    from holter.source.module import Module
 
 Kind = Literal[
     "torch-model", "keras-model", "torch-optimizer", "keras-optimizer", "criterion", "loader", "dataset", "tf-dataset",

@@ -7,10 +7,10 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from holter.check.bindings import dotted
+from holter.source.bindings import dotted
 
 if TYPE_CHECKING:
-    from holter.check.module import Function, Loop, Module
+    from holter.source.module import Function, Loop, Module
 
 _OPTIMIZER = re.compile(r"(?:^|_)opt(?:im(?:izer)?s?)?(?:_|\d|$)|optim", re.I)
 # Objects whose backward() takes the loss as its argument.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Function, Loop, Module, once
-from holter.check.values import argument, names_in
+from holter.source.bindings import dotted
+from holter.source.module import Function, Loop, Module, once
+from holter.source.values import argument, names_in
 
 _TAKE_NUMBERS = ("print", "sum", "len", "float", "min", "max", "np.mean", "numpy.mean", "np.sum")
 

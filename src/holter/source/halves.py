@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Module
-from holter.check.values import argument
+from holter.source.bindings import dotted
+from holter.source.module import Module
+from holter.source.values import argument
 
 _MODEL = re.compile(r"(?:^|[._])(?:model|net|network|unet|generator|discriminator|student)$", re.I)
 HALF = ("torch.float16", "torch.half")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from holter.check.module import Module
+    from holter.source.module import Module
 
 BINDERS = frozenset(
     (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Module
+from holter.source.bindings import dotted
+from holter.source.module import Module
 
 
 def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:

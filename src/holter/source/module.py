@@ -9,10 +9,10 @@ from functools import cached_property, wraps
 from pathlib import PurePath
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from holter.check.bindings import BINDERS, Binding, Bindings, dotted
-from holter.check.imports import Imports
-from holter.check.kinds import Kinds
-from holter.check.training import Training
+from holter.source.bindings import BINDERS, Binding, Bindings, dotted
+from holter.source.imports import Imports
+from holter.source.kinds import Kinds
+from holter.source.training import Training
 
 Loop = ast.For | ast.AsyncFor | ast.While
 Function = ast.FunctionDef | ast.AsyncFunctionDef

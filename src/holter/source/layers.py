@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import math
 
-from holter.check.module import Module
-from holter.check.values import argument, number, text
+from holter.source.module import Module
+from holter.source.values import argument, number, text
 
 _SAME = (
     "Activation",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from holter.check.bindings import dotted
-from holter.check.module import Module
+from holter.source.bindings import dotted
+from holter.source.module import Module
 
 
 @dataclass(frozen=True)

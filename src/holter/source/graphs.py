@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from holter.check.bindings import dotted
-from holter.check.module import Loop, Module, once
-from holter.check.values import names_in
+from holter.source.bindings import dotted
+from holter.source.module import Loop, Module, once
+from holter.source.values import names_in
 
 # Methods of a tensor that give a tensor with its graph.
 _KEEP = frozenset(

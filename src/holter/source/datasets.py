@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from holter.check.bindings import dotted
-from holter.check.module import Module
-from holter.check.values import argument, number
+from holter.source.bindings import dotted
+from holter.source.module import Module
+from holter.source.values import argument, number
 
 _WRAPS = ("torch.utils.data.Subset", "torch.utils.data.random_split", "torch.utils.data.ConcatDataset")
 

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holter.check.bindings import dotted
-from holter.check.module import Loop, Module
-from holter.check.values import number
+from holter.source.bindings import dotted
+from holter.source.module import Loop, Module
+from holter.source.values import number
 
 
 @dataclass(frozen=True)

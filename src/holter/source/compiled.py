@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.check.bindings import dotted
-from holter.check.module import Function, Module
-from holter.check.values import argument
+from holter.source.bindings import dotted
+from holter.source.module import Function, Module
+from holter.source.values import argument
 
 TF = ("tensorflow.function",)
 JAX = ("jax.jit", "jax.pjit")
