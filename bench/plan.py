@@ -30,11 +30,11 @@ import plan_models
 import plan_preflight
 
 from holter.planner import mapped_heap
-from holter.planner.measured_torch import measure
-from holter.planner.plan_torch import Planner, base_of
 from holter.planner.process_memory import highest, resident
 from holter.planner.small_steps import Stepped
-from holter.planner.step_torch import Recipe, batch_for, one_step, optimizer_for
+from holter.planner.torch.measured import measure
+from holter.planner.torch.plan import Planner, base_of
+from holter.planner.torch.step import Recipe, batch_for, one_step, optimizer_for
 
 SHARES = (0.3, 0.6, 0.9)
 # Where peers look for the largest batch too, and the size that Accelerate begins with.
@@ -138,7 +138,7 @@ def train(case: plan_models.Case, kind: str, rows: int, scale: float, steps: int
     optimizer = optimizer_for(torch, recipe.optimizer, recipe.model.parameters())
     recipe.model.train()
     batch = batch_for(torch, recipe, rows, torch.device("cpu"), fake=False)
-    from holter.planner.blocks_torch import checkpointed
+    from holter.planner.torch.blocks import checkpointed
 
     with checkpointed(torch, recipe.model, recipe.checkpointing):
         for _ in range(steps):

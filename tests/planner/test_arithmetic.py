@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from holter.planner.amounts import bytes_of
-from holter.planner.cuda_allocator import Allocator, reserved
-from holter.planner.drawing_torch import Drawing
 from holter.planner.fit import CPU, CUDA, corrected
 from holter.planner.largest import largest
 from holter.planner.settings import buys_most, rank, settings_for
 from holter.planner.timeline import ALLOCATE, MARK, MOMENT, RELEASE, Timeline, between, settle, summit
+from holter.planner.torch.allocator_cuda import Allocator, reserved
+from holter.planner.torch.drawing import Drawing
 
 MB = 1 << 20
 

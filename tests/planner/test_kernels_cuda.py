@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holter.planner.cuda_allocator import reserved
-from holter.planner.kernels_cuda import Kernels, height_of, taken_by, temporary
 from holter.planner.timeline import ALLOCATE, MARK, MOMENT, RELEASE, Timeline, summit, with_moments
+from holter.planner.torch.allocator_cuda import reserved
+from holter.planner.torch.kernels_cuda import Kernels, height_of, taken_by, temporary
 
 MARKER = [("alloc", 1, 13), ("free_completed", 1, 13)]
 MB = 1 << 20

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
-from holter.planner.ledger_torch import ledger_class  # noqa: E402
+from holter.planner.torch.ledger import ledger_class  # noqa: E402
 
 LSTM, GRU = 2, 3
 

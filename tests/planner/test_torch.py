@@ -30,8 +30,8 @@ def rows(n: int) -> Any:
 def drawing(
     model: Any, batch: Any, optimizer: Any = "adamw", loss: Any = nn.functional.cross_entropy, **more: Any
 ) -> Any:
-    from holter.planner.drawing_torch import Drawing
-    from holter.planner.step_torch import Recipe
+    from holter.planner.torch.drawing import Drawing
+    from holter.planner.torch.step import Recipe
 
     return Drawing(torch, Recipe(model, batch, len(batch[0]), optimizer, loss, **more), "cpu")
 

@@ -156,9 +156,9 @@ PATCHES = [
     *_of(HEAL, _TRANSFORMERS, "trainers/resume.py", "transformers.trainer.Trainer", "train",
          "goes on from its own checkpoint after a restart; where to is an argument"),
     # ---- holter plan
-    *_of(PLAN, _TORCH, "../planner/first_steps_torch.py", "torch.nn.modules.module.Module", "__call__",
+    *_of(PLAN, _TORCH, "../planner/torch/first_steps.py", "torch.nn.modules.module.Module", "__call__",
          "which model is called, with what; before its first step no class is known to be a model's"),
-    *_of(PLAN, _TORCH, "../planner/first_steps_torch.py", "torch.nn.functional",
+    *_of(PLAN, _TORCH, "../planner/torch/first_steps.py", "torch.nn.functional",
          "cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl_div binary_cross_entropy "
          "binary_cross_entropy_with_logits", "the loss is drawn again at other sizes"),
 ]  # fmt: skip

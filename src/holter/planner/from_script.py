@@ -7,11 +7,11 @@ from typing import Any
 
 from .amounts import bytes_of
 from .aside import aside, can_fork
-from .batch_torch import rows_of
-from .plan_torch import Planner
 from .process_memory import highest, resident
 from .small_steps import plan_by_steps
-from .step_torch import Recipe, surrogate
+from .torch.batch import rows_of
+from .torch.plan import Planner
+from .torch.step import Recipe, surrogate
 
 
 def plan(torch: Any, call: tuple[Any, ...], loss: tuple[Any, ...] | None, optimizer: Any, order: dict[str, Any]) -> Any:

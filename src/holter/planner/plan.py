@@ -11,8 +11,8 @@ from typing import Any
 
 from .amounts import bytes_of
 from .aside import Lost, aside, can_fork
-from .batch_torch import leaves, rows_of
-from .step_torch import Recipe
+from .torch.batch import leaves, rows_of
+from .torch.step import Recipe
 
 
 def make_plan(
@@ -47,21 +47,21 @@ def make_plan(
         raise ValueError("the batch has no tensor with samples in it: say batch_size=... and make_batch=...")
     has = rows_of(torch, batch, batch_dim) or rows
     if make_batch is None and has != rows:
-        from .batch_torch import resized
+        from .torch.batch import resized
 
         first = next(leaves(torch, batch)).device
         batch = resized(torch, batch, has, rows, batch_dim, first, fake=False)
     recipe = Recipe(model, batch, rows, optimizer, loss, step, make_batch, batch_dim, precision)
     kind = device or _device_of(torch, model)
 
-    from .plan_torch import base_of
+    from .torch.plan import base_of
 
     base = base_of(torch, recipe) if kind == "cpu" else 0  # here: a forked child counts fewer pages as its own
 
     def make() -> dict[str, Any]:
         from .memory_budget import room_for
-        from .plan_torch import Planner
         from .small_steps import plan_by_steps
+        from .torch.plan import Planner
 
         if limit is None:
             room_for(torch, kind)  # says what is missing before anything is tried

@@ -7,10 +7,10 @@ from typing import Any
 
 from .fit import Interval, Kind, corrected
 from .largest import largest
-from .measured_torch import LONG, SMALL, Measured, device_of, first_error, good, measure
 from .memory_budget import room_for
-from .step_torch import Recipe
-from .unseen_cuda import CONTEXT
+from .torch.measured import LONG, SMALL, Measured, device_of, first_error, good, measure
+from .torch.step import Recipe
+from .torch.unseen_cuda import CONTEXT
 
 _STEPS = Kind(calibrated=0.06, blind=0.3, most=0.1)
 

@@ -108,7 +108,7 @@ class _Adapter:
 
     def _watch_for_plan(self):
         """`holter plan` is at work: the first steps are watched, and the script ends with them."""
-        import_module("_holter.planner.first_steps_torch").PlanWatch(self.agent, self.torch).patch()
+        import_module("_holter.planner.torch.first_steps").PlanWatch(self.agent, self.torch).patch()
 
     # --- what is trained ----------------------------------------------------------------------------------
 

@@ -8,20 +8,20 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from ..record import environment
-from . import mapped_heap
-from .aside import Lost, aside, can_fork
-from .blocks_torch import blocks_of
-from .drawing_torch import Drawing
-from .fit import CPU, CUDA, Correction, Interval, Point, corrected
+from ...record import environment
+from .. import mapped_heap
+from ..aside import Lost, aside, can_fork
+from ..fit import CPU, CUDA, Correction, Interval, Point, corrected
+from ..largest import largest
+from ..memory_budget import room_for
+from ..process_memory import of_files, resident
+from ..settings import Setting, buys_most, rank, settings_for
+from ..timeline import PARTS
+from .blocks import blocks_of
+from .drawing import Drawing
 from .kernels_cuda import Kernels
-from .largest import largest
-from .measured_torch import LONG, SMALL, Measured, device_of, first_error, good, measure
-from .memory_budget import room_for
-from .process_memory import of_files, resident
-from .settings import Setting, buys_most, rank, settings_for
-from .step_torch import Recipe, optimizer_for
-from .timeline import PARTS
+from .measured import LONG, SMALL, Measured, device_of, first_error, good, measure
+from .step import Recipe, optimizer_for
 from .unseen_cuda import BLAS, BLAS_HOPPER, CONTEXT, FIXED
 
 # Kernels are asked anew at the largest batch that was found, until it stays the same.

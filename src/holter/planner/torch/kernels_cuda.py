@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .ledger_torch import call_name
-from .timeline import Program
+from ..timeline import Program
+from .ledger import call_name
 
 Taken = Mapping[str, Program]  # operation -> what it takes, block by block
 

@@ -12,10 +12,10 @@ import warnings
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from .blocks_torch import checkpointed
-from .ledger_torch import Unseen, ledger_class
-from .step_torch import Recipe, batch_for, drop_gradients, one_step, optimizer_for
-from .timeline import Timeline
+from ..timeline import Timeline
+from .blocks import checkpointed
+from .ledger import Unseen, ledger_class
+from .step import Recipe, batch_for, drop_gradients, one_step, optimizer_for
 
 
 class Fakes:

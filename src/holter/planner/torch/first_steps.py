@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from ..record import environment
+from ...record import environment
 
 _STEPS = 3
 _LOSSES = (
@@ -122,6 +122,6 @@ class PlanWatch:
             cuda.reset_peak_memory_stats()
 
     def _plan(self, optimizer: Any) -> Any:
-        from . import from_script
+        from .. import from_script
 
         return from_script.plan(self.torch, self.call, self.loss, optimizer, self.order)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .aside import Lost, aside, can_fork
-from .blocks_torch import checkpointed
+from ..aside import Lost, aside, can_fork
+from ..mapped_heap import leave_no_holes
+from ..process_memory import held, highest, of_files
+from .blocks import checkpointed
 from .kernels_cuda import Taken, has_history, history, taken_by, watch_class
-from .mapped_heap import leave_no_holes
-from .process_memory import held, highest, of_files
-from .step_torch import Recipe, batch_for, drop_gradients, one_step, optimizer_for
+from .step import Recipe, batch_for, drop_gradients, one_step, optimizer_for
 
 # Of the pages of libraries that a step in a child reads, the share that the parent had read already.
 _KNOWN_PAGES = 0.5

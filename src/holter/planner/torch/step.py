@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .batch_torch import resized
+from .batch import resized
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def loss_of(torch: Any, recipe: Recipe, model: Any, batch: Any) -> Any:
 
 def surrogate(torch: Any, found: Any) -> Any:
     """A loss of no meaning, for outputs whose own loss is not known: their sum."""
-    from .batch_torch import leaves
+    from .batch import leaves
 
     sums = [t.sum(dtype=torch.float32) for t in leaves(torch, found) if t.is_floating_point() and t.requires_grad]
     if not sums:

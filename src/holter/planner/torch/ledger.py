@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
+from ..timeline import ALLOCATE, MOMENT, RELEASE, Timeline, settle
 from . import recurrent_cudnn
-from .timeline import ALLOCATE, MOMENT, RELEASE, Timeline, settle
 
 Unseen = Callable[[Any, Any, Any], int]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from .timeline import ALLOCATE, MARK, MOMENT, RELEASE, Program, Timeline, is_spare
+from ..timeline import ALLOCATE, MARK, MOMENT, RELEASE, Program, Timeline, is_spare
 
 QUANTUM = 512
 _SMALL = 1 << 20

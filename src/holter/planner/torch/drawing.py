@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from . import mapped_heap
-from .aside import Lost, aside, can_fork
-from .cuda_allocator import QUANTUM, reserved
-from .fake_torch import Fakes
-from .heap_replay import in_the_heap, stays, stretched_by
+from .. import mapped_heap
+from ..aside import Lost, aside, can_fork
+from ..heap_replay import in_the_heap, stays, stretched_by
+from ..timeline import Summit, Timeline, between, summit, with_moments, without_spare_moments
+from ..unseen_cpu import unseen as unseen_on_cpu
+from .allocator_cuda import QUANTUM, reserved
+from .fake import Fakes
 from .kernels_cuda import Kernels, ask
-from .step_torch import Recipe
-from .timeline import Summit, Timeline, between, summit, with_moments, without_spare_moments
-from .unseen_cpu import unseen as unseen_on_cpu
+from .step import Recipe
 from .unseen_cuda import unseen as unseen_on_cuda
 
 _FIRST, _SECOND = 4, 7
