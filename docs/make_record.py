@@ -122,7 +122,8 @@ def _type(hint: Any) -> str:
     if isinstance(hint, type) and issubclass(hint, Row):
         return f"[{hint.__name__}](#rows)"
     if get_origin(hint) is tuple:
-        return f"list of {_type(get_args(hint)[0])}"
+        inner, rest = get_args(hint)
+        return f"list of {_type(inner)}" if rest is ... else "pairs"
     if hint in TYPES:
         return TYPES[hint]
     kinds = [_type(kind) for kind in get_args(hint) if kind is not type(None)]

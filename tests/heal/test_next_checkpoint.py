@@ -11,6 +11,7 @@ import pytest
 
 from holter.diagnosis.forecast.next_checkpoint import next_checkpoint
 from holter.diagnosis.forecast.pace import Pace
+from holter.record.events.agent import NoSpace
 from tests.agent.agent_run import run
 from tests.endings.conftest import case, small_disk  # noqa: F401 - fixtures
 from tests.endings.ward import Case, as_text
@@ -80,8 +81,8 @@ def test_one_that_will_fit_is_not_spoken_of(tmp_path: Path, small_disk: Path, na
     assert done.kind("no-room") == []
 
 
-def event(**fields: Any) -> dict[str, Any]:
-    return {"k": "no-room", "path": "/data", "bytes": 1.2 * GB, "free": 0.9 * GB, "total": 50 * GB, **fields}
+def event(**fields: Any) -> NoSpace:
+    return NoSpace(path="/data", bytes=1.2 * GB, free=0.9 * GB, total=50 * GB, **fields)
 
 
 @pytest.mark.parametrize(

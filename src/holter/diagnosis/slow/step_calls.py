@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import median
 
@@ -90,7 +91,7 @@ def usual_step(record: RecordLike) -> Step | None:
     return Step(
         operations=round(_operations(look)),
         repeated=_busiest(look),
-        kinds=_kinds(look),
+        kinds=tuple(name for name, _ in look.kinds),
         elements=look.elements or _batch_elements(record, pid),
         by_calls=_operations(look) > _computed(look),
         eager_tf=bool(look.ops),
@@ -135,12 +136,6 @@ def _busiest(look: StepLook) -> BusyLine | None:
     return BusyLine(at, round(calls * _all_of_it(look) / (look.steps or 1))) if at is not None else None
 
 
-def _kinds(look: StepLook) -> tuple[str, ...]:
-    listed = look.kinds
-    named = listed if isinstance(listed, list) else []
-    return tuple(row[0] for row in named if isinstance(row, list) and row and isinstance(row[0], str))
-
-
 def _line(row: Place) -> Culprit | None:
     if not row.file or not row.line:
         return None
@@ -150,15 +145,8 @@ def _line(row: Place) -> Culprit | None:
 def _batch_elements(record: RecordLike, pid: int | None) -> float | None:
     """Give the numbers in a batch's first tensor: where operations can't be measured, what they work on can."""
     for event in reversed(record.of(Batch)):
-        shapes = event.shapes
-        if event.pid != pid or not isinstance(shapes, list) or not shapes:
-            continue
-        first = shapes[0][0] if isinstance(shapes[0], list) and shapes[0] else None
-        if isinstance(first, list) and all(isinstance(n, int) for n in first):
-            found = 1.0
-            for n in first:
-                found *= n
-            return found
+        if event.pid == pid and event.shapes:
+            return math.prod(event.shapes[0][0], start=1.0)
     return None
 
 

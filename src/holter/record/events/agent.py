@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from holter.record.events.rows import Raised, StackFrame
 from holter.record.events.schema import Event, ProcessEvent, means, schema
 
@@ -110,7 +108,7 @@ class Batch(ProcessEvent):
     KIND = "batch"
 
     step: int | None = None
-    shapes: Any = means("list of `[shape, dtype]`")
+    shapes: tuple[tuple[tuple[int, ...], str], ...] = means("`[shape, dtype]` of its tensors")
 
 
 @schema

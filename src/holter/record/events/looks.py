@@ -166,7 +166,7 @@ class StepLook(ProcessEvent):
     step: int | None = None
     steps: int | None = means("how many the look covered")
     nodes: int | None = means("of PyTorch's graph")
-    kinds: Any = means("list of `[name, count]`")
+    kinds: tuple[tuple[str, int], ...] = means("`[name, count]` of the nodes")
     elements: float | None = means("numbers that the usual node gives")
     ops: int | None = means("run eagerly by TensorFlow")
     calls: int | None = means("of Python functions")

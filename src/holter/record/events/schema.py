@@ -167,6 +167,16 @@ def _shape(value: object) -> tuple[int, ...] | None:
     return _wholes(value) if isinstance(value, list) else None
 
 
+def _counts(value: object) -> tuple[tuple[str, int], ...]:
+    pairs = [pair for pair in value if isinstance(pair, list) and len(pair) == 2] if isinstance(value, list) else []
+    return tuple((name, whole(count) or 0) for name, count in pairs if isinstance(name, str))
+
+
+def _shapes(value: object) -> tuple[tuple[tuple[int, ...], str], ...]:
+    pairs = [pair for pair in value if isinstance(pair, list) and len(pair) == 2] if isinstance(value, list) else []
+    return tuple((_wholes(shape), text(dtype)) for shape, dtype in pairs if isinstance(shape, list))
+
+
 def _magnitudes(value: object) -> tuple[float | str | None, ...]:
     return tuple(map(_magnitude, value)) if isinstance(value, list) else ()
 
@@ -198,6 +208,8 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     tuple[str, ...]: _texts,
     tuple[int, ...]: _wholes,
     tuple[int, ...] | None: _shape,
+    tuple[tuple[str, int], ...]: _counts,
+    tuple[tuple[tuple[int, ...], str], ...]: _shapes,
     tuple[float | str | None, ...]: _magnitudes,
 }
 
