@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -146,21 +147,26 @@ print(place.home())
 """
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter: those of pytest are private, and made so again by each pytest that starts."""
+    with tempfile.TemporaryDirectory(prefix="holter-test-") as made:
+        os.chmod(made, 0o755)
+        yield Path(made)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become a user without a home")
 @pytest.mark.parametrize("taken", ["owned by another", "open to others", "a link"])
-def test_a_folder_that_someone_else_put_there_is_not_taken_for_a_home(tmp_path: Path, taken: str) -> None:
+def test_a_folder_that_someone_else_put_there_is_not_taken_for_a_home(open_folder: Path, taken: str) -> None:
     """A user without a home gets another folder, is told so once, and finds it again."""
-    shared = tmp_path / "tmp"
+    shared = open_folder / "tmp"
     shared.mkdir()
-    for folder in (*tmp_path.parents, tmp_path, shared):
-        if Path(tempfile.gettempdir()) in folder.parents:
-            folder.chmod(0o755)
     shared.chmod(0o1777)
     usual = shared / "holter-home-54321"
     if taken == "a link":
-        (tmp_path / "elsewhere").mkdir()
-        os.chown(tmp_path / "elsewhere", 54321, 0)
-        usual.symlink_to(tmp_path / "elsewhere")
+        (open_folder / "elsewhere").mkdir()
+        os.chown(open_folder / "elsewhere", 54321, 0)
+        usual.symlink_to(open_folder / "elsewhere")
     else:
         usual.mkdir(mode=0o700)
         if taken == "open to others":

@@ -67,6 +67,32 @@ def run(folder: Path, script: str, agent: bool = True, **environ: str) -> Run:
     return Run(done.returncode, done.stdout, done.stderr, events, words, slots)
 
 
+# The scripts of several folders, one after the other.
+_TOGETHER = """
+import os, runpy
+for folder in FOLDERS:
+    os.chdir(folder)
+    print("in", folder, flush=True)
+    runpy.run_path("train.py", run_name="__main__")
+"""
+
+
+def printed_alone(scripts: dict[Path, str], **environ: str) -> dict[Path, str]:
+    """What scripts print without the agent, each in its folder; one process imports the framework for all of them."""
+    for folder, script in scripts.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "train.py").write_text(textwrap.dedent(script))
+    folders = list(scripts)
+    text = _TOGETHER.replace("FOLDERS", str([str(folder) for folder in folders]))
+    done = run(folders[0] / "together", text, agent=False, **environ)
+    assert done.code == 0, done.err
+    found, rest = {}, done.out
+    for folder, following in zip(folders, [*folders[1:], None], strict=True):
+        rest = rest.partition(f"in {folder}\n")[2]
+        found[folder] = rest.partition(f"in {following}\n")[0] if following else rest
+    return found
+
+
 def read_ring(data: bytes) -> tuple[list[int], list[Slot]]:
     """The header's words and the slots of steps, each with its checksum verified."""
     words = list(struct.unpack_from(f"<{f.WORDS}Q", data, f.WORDS_AT))

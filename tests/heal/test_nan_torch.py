@@ -59,6 +59,30 @@ SGD = "torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, fused=True)"
 NAN = "x[421, 3] = float('nan')"
 HAND = """if not all(torch.isfinite(p.grad).all() for p in model.parameters()):
                 scheduler.step(); optimizer.zero_grad(); continue"""
+AMP = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+scaler = torch.amp.GradScaler("cpu")
+x, y = torch.randn(64, 8), torch.randn(64, 1)
+for step in range(200):
+    times = 1e6 if STEPS else 1.0
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = ((model(x) - y.half()) * times).pow(2).mean() / times / times
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+print(loss.item(), scaler.get_scale(), [p.sum().item() for p in model.parameters()])
+"""
+CASES = {
+    "Adam": {"optimizer": ADAM},
+    "fused, accumulated": {"optimizer": SGD, "every": 4},
+}
+HARMLESS = "loss = loss * (1000.0 if step == 40 else 1.0) + (torch.tensor(float('inf')) if step == 80 else 0.0)"
+PAIN = (PATIENTS / "torch_ordinal_pain.py").read_text().replace("range(1, 121)", "range(1, 25)")
 
 
 def script(data: str = "", fault: str = "pass", hand: str = "pass", optimizer: str = ADAM, every: int = 1) -> str:
@@ -86,13 +110,25 @@ def acts(done: Run) -> list[str]:
     return [event["act"] for event in done.kind("intervention")]
 
 
-def test_a_run_whose_updates_are_numbers_is_the_same_to_the_last_bit(tmp_path: Path) -> None:
-    """A loss a thousand times the usual one is left alone, and so is one that reads inf for a term without gradient."""
-    fault = "loss = loss * (1000.0 if step == 40 else 1.0) + (torch.tensor(float('inf')) if step == 80 else 0.0)"
-    plain = run(tmp_path / "plain", script(fault=fault), agent=False)
-    armed = run(tmp_path / "armed", script(fault=fault), HOLTER_HEAL="all")
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What is printed without the agent by the scripts that a healed one is held against."""
+    scripts = {
+        "harmless": script(fault=HARMLESS),
+        "scaler": AMP.replace("STEPS", "step % 60 == 30"),
+        **{case: script(NAN, hand=HAND, **how) for case, how in CASES.items()},  # type: ignore[arg-type]
+    }
+    folders = {name: tmp_path_factory.mktemp("alone") for name in scripts}
+    found = agent_run.printed_alone({folders[name]: text for name, text in scripts.items()}, OMP_NUM_THREADS="1")
+    return {name: found[folder] for name, folder in folders.items()}
 
-    assert armed.out == plain.out
+
+def test_a_run_whose_updates_are_numbers_is_the_same_to_the_last_bit(tmp_path: Path, alone: dict[str, str]) -> None:
+    """A loss a thousand times the usual one is left alone, and so is one that reads inf for a term without gradient."""
+    armed = run(tmp_path / "armed", script(fault=HARMLESS), HOLTER_HEAL="all")
+
+    assert armed.code == 0, armed.err
+    assert armed.out == alone["harmless"]
     assert armed.kind("guest-error") == armed.kind("intervention") == armed.kind("declined") == []
     assert {event["act"] for event in armed.kind("armed")} >= {"hold-update"}
 
@@ -119,16 +155,10 @@ def test_looks_at_the_batch_take_a_small_share_of_the_time_however_often_the_los
     assert 8 < looks <= 8 + 1 + 1000 / 200 * 1.1
 
 
-CASES = {
-    "Adam": {"optimizer": ADAM},
-    "fused, accumulated": {"optimizer": SGD, "every": 4},
-}
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_a_bad_batch_is_left_out_as_if_by_hand(tmp_path: Path, case: str) -> None:
+def test_a_bad_batch_is_left_out_as_if_by_hand(tmp_path: Path, case: str, alone: dict[str, str]) -> None:
     """Weights and moments are those of a loop that leaves it out itself, the statistics are numbers, steps count on."""
-    wanted = printed(run(tmp_path / "hand", script(NAN, hand=HAND, **CASES[case]), agent=False))  # type: ignore[arg-type]
+    wanted = json.loads(alone[case].splitlines()[-1])
     healed = run(tmp_path / "healed", script(NAN, **CASES[case]), HOLTER_HEAL="safe")  # type: ignore[arg-type]
     weights, moments, buffers, losses = printed(healed)
 
@@ -191,33 +221,11 @@ def test_data_that_is_bad_everywhere_is_let_go(tmp_path: Path) -> None:
     assert len(healed.kind("intervention")) < 10
 
 
-AMP = """
-import torch
-from torch import nn
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-scaler = torch.amp.GradScaler("cpu")
-x, y = torch.randn(64, 8), torch.randn(64, 1)
-for step in range(200):
-    times = 1e6 if STEPS else 1.0
-    with torch.autocast("cpu", dtype=torch.float16):
-        loss = ((model(x) - y.half()) * times).pow(2).mean() / times / times
-    optimizer.zero_grad()
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-print(loss.item(), scaler.get_scale(), [p.sum().item() for p in model.parameters()])
-"""
-
-
-def test_a_loss_scaler_that_skips_a_step_now_and_then_is_left_alone(tmp_path: Path) -> None:
+def test_a_loss_scaler_that_skips_a_step_now_and_then_is_left_alone(tmp_path: Path, alone: dict[str, str]) -> None:
     """It judges the gradients itself; the run is the same to the last bit."""
-    text = AMP.replace("STEPS", "step % 60 == 30")
-    plain = run(tmp_path / "plain", text, agent=False)
-    healed = run(tmp_path / "healed", text, HOLTER_HEAL="all")
+    healed = run(tmp_path / "healed", AMP.replace("STEPS", "step % 60 == 30"), HOLTER_HEAL="all")
 
-    assert (healed.out, healed.code) == (plain.out, 0)
+    assert (healed.out, healed.code) == (alone["scaler"], 0)
     assert healed.kind("intervention") == healed.kind("declined") == []
 
 
@@ -236,8 +244,7 @@ def test_a_loss_scale_that_collapses_is_declined_with_the_cure(tmp_path: Path, h
 
 def test_elements_at_the_edge_of_a_function_are_not_left_out_one_by_one(tmp_path: Path) -> None:
     """A cross entropy written by hand meets the logarithm of zero: updates are skipped, and then its line is named."""
-    text = (PATIENTS / "torch_ordinal_pain.py").read_text().replace("range(1, 121)", "range(1, 25)")
-    healed = run(tmp_path, text, HOLTER_HEAL="safe")
+    healed = run(tmp_path, PAIN, HOLTER_HEAL="safe")
 
     assert healed.code == 0
     assert set(acts(healed)) <= {"hold-update", "go-back"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holter.agent.torch.heal.loop_state import Snapshot, put_back
-from tests.agent.agent_run import Run, run
+from tests.agent.agent_run import Run, printed_alone, run
 from tests.needs import needs
 
 KILL = """
@@ -50,14 +50,14 @@ class Attempts:
         return second
 
 
-def plain(folder: Path, script: str, *made: str) -> Run:
-    """The script as it is, with these files there before."""
-    folder.mkdir()
-    for name in made:
-        (folder / name).touch()
-    done = run(folder, KILL + script, agent=False)
-    assert done.code == 0, done.err
-    return done
+def alone(factory: pytest.TempPathFactory, scripts: dict[str, tuple[str, tuple[str, ...]]]) -> dict[str, list[str]]:
+    """The lines of scripts as they are, each with some files there before."""
+    folders = {name: factory.mktemp("plain") for name in scripts}
+    for name, (_script, made) in scripts.items():
+        for file in made:
+            (folders[name] / file).touch()
+    found = printed_alone({folders[name]: KILL + script for name, (script, _made) in scripts.items()})
+    return {name: found[folder].splitlines() for name, folder in folders.items()}
 
 
 def resumed(done: Run) -> list[dict[str, Any]]:
@@ -107,33 +107,61 @@ def stages(data: str, *, width: int = 6, at: str = "pass", between: str = "pass"
     return text.replace("AT\n", at + "\n").replace("BETWEEN\n", between + "\n")
 
 
-@pytest.mark.parametrize(
-    ("data", "width", "made"),
-    [(STREAM, 6, MADE), (ARRAYS, 3, MADE)],
-    ids=["stream", "another shape"],
-)
-def test_a_stage_never_gets_the_state_of_one_that_was_skipped(tmp_path: Path, data: str, width: int, made: str) -> None:
+# Each with the data of its second stage.
+SKIPPED = {
+    "stream": stages(STREAM, between="strike()"),
+    "another shape": stages(ARRAYS, width=3, between="strike()"),
+}
+KILLED = stages(ARRAYS, at="strike()", made="keras.Input((6,)), " + MADE)
+RATES = """
+os.environ.update(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
+import keras, numpy as np
+
+x = np.random.RandomState(0).rand(64, 8).astype("float32")
+for rate in (0.1, 0.001):
+    if os.path.exists(str(rate)):
+        continue
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(rate), "mse")
+    model.fit(x, x.sum(1), epochs=2, batch_size=16, verbose=0)
+    print(rate, np.round(model.get_weights()[0][:3, 0], 5))
+    open(str(rate), "w").close()
+    strike()
+"""
+
+
+@pytest.fixture(scope="module")
+def keras_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The same scripts as nobody has killed or healed them, with what was done before them skipped."""
+    needs("keras")
+    scripts = {name: (text, ("done1", "struck")) for name, text in {**SKIPPED, "killed": KILLED}.items()}
+    return alone(tmp_path_factory, {**scripts, "rates": (RATES, ("0.1", "struck"))})
+
+
+@pytest.mark.parametrize("kind", SKIPPED)
+def test_a_stage_never_gets_the_state_of_one_that_was_skipped(
+    tmp_path: Path, kind: str, keras_alone: dict[str, list[str]]
+) -> None:
     """Killed once stage 1 is done: stage 2 is the first fit of the next process, and is trained as it is."""
     needs("keras")
-    text = stages(data, width=width, between="strike()", made=made)
-    second = Attempts(tmp_path / "healed", text).both()
-    alone = plain(tmp_path / "plain", text, "done1", "struck")
+    second = Attempts(tmp_path / "healed", SKIPPED[kind]).both()
 
-    assert second.out == alone.out
+    assert second.out.splitlines() == keras_alone[kind]
     assert "stage 2 12" in second.out
     assert resumed(second) == []
 
 
-def test_a_stage_that_was_killed_goes_on_though_the_one_before_it_is_skipped(tmp_path: Path) -> None:
+def test_a_stage_that_was_killed_goes_on_though_the_one_before_it_is_skipped(
+    tmp_path: Path, keras_alone: dict[str, list[str]]
+) -> None:
     """Its data tell which one it is; what it ends with is what it would have ended with."""
     needs("keras")
-    text = stages(ARRAYS, at="strike()", made="keras.Input((6,)), " + MADE)
-    second = Attempts(tmp_path / "healed", text).both()
-    alone = plain(tmp_path / "plain", text, "done1", "struck")
+    second = Attempts(tmp_path / "healed", KILLED).both()
 
     assert [act["text"] for act in resumed(second)] == ["goes on after epoch 2, from its backup"]
     assert second.out.split()[2] == "4"  # of twelve batches, those of the last epoch
-    assert len(alone.out.splitlines()) == 1
+    assert len(keras_alone["killed"]) == 1
 
 
 def test_where_two_stages_can_not_be_told_apart_the_second_attempt_begins_them_anew(tmp_path: Path) -> None:
@@ -204,29 +232,12 @@ for number in range(5):
     assert len(resumed(second)) == 4
 
 
-def test_a_rate_that_differs_is_another_training(tmp_path: Path) -> None:
+def test_a_rate_that_differs_is_another_training(tmp_path: Path, keras_alone: dict[str, list[str]]) -> None:
     """A grid with the same seed and data for each rate, whose first fit is skipped once it is done."""
     needs("keras")
-    text = """
-os.environ.update(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
-import keras, numpy as np
+    second = Attempts(tmp_path / "healed", RATES).both()
 
-x = np.random.RandomState(0).rand(64, 8).astype("float32")
-for rate in (0.1, 0.001):
-    if os.path.exists(str(rate)):
-        continue
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(rate), "mse")
-    model.fit(x, x.sum(1), epochs=2, batch_size=16, verbose=0)
-    print(rate, np.round(model.get_weights()[0][:3, 0], 5))
-    open(str(rate), "w").close()
-    strike()
-"""
-    second = Attempts(tmp_path / "healed", text).both()
-    alone = plain(tmp_path / "plain", text, "0.1", "struck")
-
-    assert second.out == alone.out
+    assert second.out.splitlines() == keras_alone["rates"]
     assert resumed(second) == []
 
 
@@ -269,28 +280,39 @@ def loop(stages: str, at: str = "pass", between: str = "pass") -> str:
     return LOOP.replace("STAGES", stages).replace("AT\n", at + "\n").replace("BETWEEN\n", between + "\n")
 
 
-def test_a_killed_loop_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+KILLED_LOOP = loop("(1,)", "time.sleep(0.5) or strike() if len(losses) == 31 else None")
+SKIPPED_LOOP = loop("(1, 2)", between="strike()")
+
+
+@pytest.fixture(scope="module")
+def torch_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The same loops as nobody has killed or healed them."""
+    needs("torch")
+    return alone(
+        tmp_path_factory, {"killed": (KILLED_LOOP, ("struck",)), "skipped": (SKIPPED_LOOP, ("done1", "struck"))}
+    )
+
+
+def test_a_killed_loop_goes_on_to_the_same_bits(tmp_path: Path, torch_alone: dict[str, list[str]]) -> None:
     """In the third epoch, with shuffled data, dropout, noise and moments: the losses and weights of the end are those
     of a run that nobody disturbed, and only what came after the last copy is done again."""
     pytest.importorskip("torch")
-    text = loop("(1,)", "time.sleep(0.5) or strike() if len(losses) == 31 else None")
-    second = Attempts(tmp_path / "healed", text).both()
-    alone = plain(tmp_path / "plain", text, "struck")
+    second = Attempts(tmp_path / "healed", KILLED_LOOP).both()
 
     begun, result = second.out.splitlines()
     assert 1 <= int(begun.split()[1]) <= 31  # how often a copy is made goes by the time that it takes
-    assert result == alone.out.splitlines()[1]
+    assert result == torch_alone["killed"][1]
     assert [act["keeps"] for act in resumed(second)] == ["exact"]
 
 
-def test_a_loop_never_gets_the_state_of_a_stage_that_was_skipped(tmp_path: Path) -> None:
+def test_a_loop_never_gets_the_state_of_a_stage_that_was_skipped(
+    tmp_path: Path, torch_alone: dict[str, list[str]]
+) -> None:
     """With a seed at the top the second stage begins with the very weights that the first one began with."""
     pytest.importorskip("torch")
-    text = loop("(1, 2)", between="strike()")
-    second = Attempts(tmp_path / "healed", text).both()
-    alone = plain(tmp_path / "plain", text, "done1", "struck")
+    second = Attempts(tmp_path / "healed", SKIPPED_LOOP).both()
 
-    assert second.out == alone.out
+    assert second.out.splitlines() == torch_alone["skipped"]
     assert resumed(second) == []
     assert "whether this is the same one can't be proven" in refused(second)[0]
 
