@@ -126,18 +126,18 @@ class Copy:
 
 def test_near_the_limit_no_copy_of_ours_is_held_or_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 400 of 1,000 MB left there is room for one; with 200 left what there is belongs to the training."""
-    from holter.agent.heal import copy_budget as free
+    from holter.agent.heal import copy_budget as budget
     from holter.agent.heal.collect import Collect
     from tests.heal.test_split_batch import Agent
 
     collect, copy = Collect(Agent()), Copy()
-    free.copies.add(copy)
+    budget.copies.add(copy)
     seen = []
     for left in (400_000_000, 200_000_000):
-        monkeypatch.setattr(free.host_memory, "left", lambda left=left: left)
-        monkeypatch.setattr(free, "held", lambda left=left: 1_000_000_000 - left)
+        monkeypatch.setattr(budget.host_memory, "left", lambda left=left: left)
+        monkeypatch.setattr(budget, "held", lambda left=left: 1_000_000_000 - left)
         collect.look()
-        seen.append((copy.held, free.allowance()))
+        seen.append((copy.held, budget.allowance()))
 
     assert seen == [(True, 40_000_000), (False, 0)]
 

@@ -20,7 +20,7 @@ class Checkpoints:
         self.again = int(os.environ.get(environment.ATTEMPT) or 1) > 1
         self.trainings = Trainings(agent, source)
         self.training = None  # the present one
-        self.told = None
+        self.reported_at = None
 
     def note(self, path, step, epoch):
         """A checkpoint is written; `step` and `epoch` are the framework's own."""
@@ -43,17 +43,17 @@ class Checkpoints:
     def say_state(self, step, epoch):
         """Tell that there is a state to go on from: the first time, and now and then."""
         now = monotonic()
-        if self.told is None or now >= self.told + _SAY_EVERY:
-            self.told = now
+        if self.reported_at is None or now >= self.reported_at + _SAY_EVERY:
+            self.reported_at = now
             self.agent.say("state", source=self.source, step=int(step), epoch=int(epoch))
 
-    def last(self, whole=os.path.exists):
-        """The newest of the present training's checkpoints that is still there and whole, or None."""
+    def last(self, is_complete=os.path.exists):
+        """The newest of the present training's checkpoints that is still there and complete, or None."""
         if self.path is None or not self.training.again or not os.path.exists(self.path):
             return None
         with open(self.path) as file:
             lines = [json.loads(line) for line in file if line.endswith("\n")]
-        found = [line for line in lines if line["training"] == self.training.number and whole(line["path"])]
+        found = [line for line in lines if line["training"] == self.training.number and is_complete(line["path"])]
         return found[-1] if found else None
 
     def say_goes_on(self, found, because):

@@ -11,11 +11,11 @@ from time import monotonic
 
 from ...facts import host_memory
 from ..keras.heal.graphs import let_go, still_there
-from . import copy_budget as free
+from . import copy_budget as budget
 
-_WORTH = 0.02  # of it: what is given back, for which it was worth while
-_PAUSE, _LONGEST = 2.0, 600.0  # seconds
-_FELL = 0.75  # of what was left: when it has become so much less, no pause is kept
+_WORTH_SHARE = 0.02  # of memory: what is given back, for which it was worth while
+_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 2.0, 600.0
+_FELL_SHARE = 0.75  # of what was free: when it has become so much less, no pause is kept
 _WORTH_IT, _IN_VAIN = 4, 100  # times what it took, until the next
 
 
@@ -34,43 +34,47 @@ class Collect:
     def __init__(self, agent):
         self.agent = agent
         self.next_at = 0.0
-        self.left_then = 0  # after the last time
-        self.pause = _PAUSE
-        self.told = False
+        self.free_then = 0  # after the last time
+        self.pause = _PAUSE_SECONDS
+        self.reported = False
 
     def look(self):
         """Collect where memory is running out; less and less often where that gives nothing back."""
-        now, held, left = monotonic(), free.held(), free.left()
-        if not free.near(held, left):
+        now, held, free = monotonic(), budget.held(), budget.free()
+        if not budget.near(held, free):
             return
-        free.release()
-        if now < self.next_at and left > _FELL * self.left_then:
+        budget.release()
+        if now < self.next_at and free > _FELL_SHARE * self.free_then:
             return
-        self.collect(now, held, left)
+        self.collect(now, held, free)
 
-    def collect(self, now, held, left):
-        """At once: so much is held, and so much left."""
-        graphs, given = let_all_go(), held - free.held()
+    def collect(self, now, held, free):
+        """At once: so much is held, and so much is free."""
+        graphs, given = let_all_go(), held - budget.held()
         # What a graph held may stay with TensorFlow's allocator, for the next one: that is no less worth while.
-        worth = given > _WORTH * (held + left) or graphs > 0
-        after = free.left()
+        worth = given > _WORTH_SHARE * (held + free) or graphs > 0
+        after = budget.free()
         # What some thread was just looking at is still there: where it is as near as before, the next look tries again.
-        relieved = not free.near(free.held(), after)
-        self.pause = (_PAUSE if relieved else 0.0) if worth else min(_LONGEST, 2 * max(_PAUSE, self.pause))
+        relieved = not budget.near(budget.held(), after)
+        self.pause = (
+            (_PAUSE_SECONDS if relieved else 0.0)
+            if worth
+            else min(_MAX_PAUSE_SECONDS, 2 * max(_PAUSE_SECONDS, self.pause))
+        )
         # A collection looks at every object there is: where it gives nothing back it may take a hundredth of the time.
         took = monotonic() - now
         self.next_at = monotonic() + max(self.pause, (_WORTH_IT if worth else _IN_VAIN) * took)
-        self.left_then = after or 0
-        if worth and not self.told:
-            self.told = True
-            self._tell(given, left, graphs)
+        self.free_then = after or 0
+        if worth and not self.reported:
+            self.reported = True
+            self._report(given, free, graphs)
 
-    def _tell(self, given, left, graphs):
+    def _report(self, given, free, graphs):
         words = "%s were left before the limit: objects that nothing refers to any more were let go, and %s given back"
         words += ", with %d graphs whose memory is used again" % graphs if graphs > 0 else ""
         self.agent.say(
             "intervention", act="collect", keeps="exact", step=self.agent.beat.steps + 1,
-            text=words % (megabytes(left), megabytes(given)), because="",
+            text=words % (megabytes(free), megabytes(given)), because="",
         )  # fmt: skip
 
 

@@ -7,22 +7,22 @@ from ...facts import host_memory
 from ..torch.heal.memory_budget import UNLIMITED, HostBudget
 
 SHARE = 10
-_NEAR = 0.3  # of the memory that this process has or may still have: below this it belongs to the training alone
+_NEAR_SHARE = 0.3  # of the memory that this process has or may still have: below this it belongs to the training alone
 
 copies = weakref.WeakSet()  # of ours, each with a `release`
 
 
 def allowance():
-    """Bytes that may be taken for copies; 0 near the limit, and where it can't be told."""
-    if near(held(), left()):
+    """Bytes that may be taken for copies; 0 near the limit, and where it is not known."""
+    if near(held(), free()):
         return 0
     known = host_memory.left()
-    free = min(_half_of_all() if known is None else known, before_the_wall())
-    return 0 if free >= UNLIMITED else max(0, free) // SHARE
+    found = min(_half_of_all() if known is None else known, before_the_wall())
+    return 0 if found >= UNLIMITED else max(0, found) // SHARE
 
 
 def _half_of_all():
-    """Where only the whole is known: count half of it as taken."""
+    """Where only the machine's memory is known: count half of it as taken."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     except (OSError, ValueError):
@@ -30,7 +30,7 @@ def _half_of_all():
 
 
 def before_the_wall():
-    """Bytes that are left before the soft wall; beyond all measure where there is none."""
+    """Bytes that are free before the soft wall; beyond all measure where there is none."""
     budget = HostBudget()
     try:
         return budget.free()
@@ -39,9 +39,9 @@ def before_the_wall():
             os.close(budget.file)
 
 
-def near(mine, room):
-    """Whether memory is running out: so much is held, and so much left."""
-    return mine is not None and room is not None and room <= _NEAR * (mine + room)
+def near(mine, rest):
+    """Whether memory is running out: so much is held, and so much is free."""
+    return mine is not None and rest is not None and rest <= _NEAR_SHARE * (mine + rest)
 
 
 def release():
@@ -50,9 +50,9 @@ def release():
         copy.release()
 
 
-def left():
+def free():
     """Bytes that this process may still take, before its limits and before the wall; None where nothing is known."""
-    found = [room for room in (host_memory.left(), before_the_wall()) if room is not None]
+    found = [one for one in (host_memory.left(), before_the_wall()) if one is not None]
     return min(found) if found else None
 
 

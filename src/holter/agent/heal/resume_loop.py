@@ -208,7 +208,7 @@ class Session:
         now = monotonic()
         if now < self.next_copy or not stepped or self.store.busy or self.saved is not None:
             return
-        if not self.store.has_room():
+        if not self.store.fits_in_memory():
             self.next_copy = now + max(1.0, self.every)
             return
         first, began = not self.next_copy, thread_time()

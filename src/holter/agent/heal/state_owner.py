@@ -139,7 +139,7 @@ class Trainings:
         self.folder = os.environ.get(environment.STATE_DISK, "")
         self.path = os.path.join(self.folder, source + ".trainings") if self.folder else None
         self.seen = []  # keys and proofs of this process
-        self.told = set()
+        self.reported = set()
 
     def begin(self, key, proof, at):
         """A training begins: which one it is. `proof` is None where its data or weights can't be seen."""
@@ -203,9 +203,9 @@ class Trainings:
 
     def _decline(self, before, at):
         where = "%s:%d" % (os.path.basename(at[0][0]), at[0][1]) if at else "this place"
-        if where in self.told:
+        if where in self.reported:
             return
-        self.told.add(where)
+        self.reported.add(where)
         because = "an attempt before has done a training at %s; whether this is the same one" % where
         if len(before) > 1:
             because = "%d trainings were begun at %s before; which of them this is" % (len(before), where)

@@ -14,11 +14,11 @@ from time import monotonic
 
 from ...facts import host_memory
 from ...record import environment
-from . import copy_budget as free
+from . import copy_budget as budget
 
-_KEPT = 2
-_OF_MEMORY = 0.05  # of the memory there is, for all that lies in shared memory
-_DISK_EVERY = 60.0
+_MAX_KEPT = 2
+_MEMORY_SHARE = 0.05  # of the memory there is, for all that lies in shared memory
+_DISK_EVERY_SECONDS = 60.0
 _END = ".state"
 
 
@@ -31,7 +31,7 @@ class Store:
         self.disk = os.environ.get(environment.STATE_DISK)
         self.number = 0
         self.size = 0
-        self.told = self.next_disk = 0.0
+        self.reported_at = self.next_disk = 0.0
         self.lock = threading.Lock()
         self.waiting = None
         self.busy = False
@@ -95,10 +95,10 @@ class Store:
         kept = self._fits() and self._write(self.fast, frame, tensors, False)
         now = monotonic()
         if not kept or now >= self.next_disk:
-            self.next_disk = now + _DISK_EVERY
+            self.next_disk = now + _DISK_EVERY_SECONDS
             kept = self._write(self.disk, frame, tensors, kept) or kept
-        if kept and (not self.told or now >= self.told + _DISK_EVERY):
-            self.told = now
+        if kept and (not self.reported_at or now >= self.reported_at + _DISK_EVERY_SECONDS):
+            self.reported_at = now
             self.agent.say("state", source="resumable", step=frame["steps"], epoch=frame["epoch"], bytes=self.size)
 
     def _fits(self):
@@ -107,13 +107,13 @@ class Store:
             there = os.statvfs(self.fast or "")
         except OSError:
             return False
-        room = min(_OF_MEMORY * _memory(), there.f_bavail * there.f_frsize / 2)
-        return (_KEPT + 1) * self.size <= room and self.has_room()
+        most = min(_MEMORY_SHARE * _memory(), there.f_bavail * there.f_frsize / 2)
+        return (_MAX_KEPT + 1) * self.size <= most and self.fits_in_memory()
 
-    def has_room(self):
+    def fits_in_memory(self):
         """A copy of the state is taken from what the training has left: never more than a tenth of it."""
-        left = free.left()
-        return left is None or self.size <= left // free.SHARE
+        free = budget.free()
+        return free is None or self.size <= free // budget.SHARE
 
     def _write(self, folder, frame, tensors, lasting):
         if not folder:
@@ -127,7 +127,7 @@ class Store:
         if folder not in (self.fast, self.disk):
             _drop(path)  # the loop was done with while this was written
             return False
-        for _number, old in sorted(self._paths([folder]))[:-_KEPT]:
+        for _number, old in sorted(self._paths([folder]))[:-_MAX_KEPT]:
             _drop(old)
         return True
 

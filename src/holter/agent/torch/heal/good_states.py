@@ -42,13 +42,13 @@ class GoodStates:
         return (monotonic_ns() - begun) / 1e9 if begun is not None else float("inf")
 
     def keep(self, step, losses):
-        """Copy the present state, where it is good and there is room."""
+        """Copy the present state, where it is good and there is memory for it."""
         begun = monotonic_ns()
         if self._capturing():
             return
         try:
             state = self._state()
-            if self._room_for(state) and self.level.holds(losses):
+            if self._fits(state) and self.level.holds(losses):
                 self._copy(state, step)
                 self.begun = {**{at: when for at, when in self.begun.items() if at >= self.step}, step: begun}
         except CantCopy as error:
@@ -59,7 +59,7 @@ class GoodStates:
             raise
         took = monotonic_ns() - begun
         if self.took is None:
-            took //= 20  # the first makes its room as well
+            took //= 20  # the first makes its tensors as well
         self.took = took
         self.next_at = max(self.next_at, begun + max(took, self.cuda.last if self.cuda else 0) * _COPY_SHARE)
 
@@ -72,7 +72,7 @@ class GoodStates:
         elif first_bad(self.torch, [*state.weights.values(), *state.moments.values()]) is None:
             self.snapshot.take(state, step)
 
-    def _room_for(self, state):
+    def _fits(self, state):
         places = sorted(map(str, state.devices))
         kind = places[0].split(":")[0] if len(places) == 1 else ""
         if kind == "cuda" and self.cuda is None:
@@ -158,7 +158,7 @@ class CudaCopies:
     def __init__(self, torch):
         self.torch = torch
         self.pair = [Snapshot(torch), Snapshot(torch)]
-        self.room = {}  # place -> two pinned tensors
+        self.pinned = {}  # place -> two pinned tensors
         self.flight = None  # (snapshot, state, step, begin, end, figures, what must live until then)
         self.stream = None
         self.last = 0  # ns that the last copy took on the device
@@ -195,14 +195,14 @@ class CudaCopies:
         """Pin memory, some milliseconds at a time; True once there is enough."""
         until = monotonic_ns() + _PIECE
         for place, tensor in state.tensors.items():
-            pair = self.room.get(place)
+            pair = self.pinned.get(place)
             if pair is None or pair[0].shape != tensor.shape or pair[0].dtype is not tensor.dtype:
                 if monotonic_ns() > until:
                     return False
                 like = {"dtype": tensor.dtype, "pin_memory": tensor.is_cuda}
-                self.room[place] = [self.torch.empty(tensor.shape, **like) for _ in range(2)]
-        for place in self.room.keys() - state.tensors.keys():
-            del self.room[place]
+                self.pinned[place] = [self.torch.empty(tensor.shape, **like) for _ in range(2)]
+        for place in self.pinned.keys() - state.tensors.keys():
+            del self.pinned[place]
         return True
 
     def begin(self, state, step):
@@ -213,7 +213,7 @@ class CudaCopies:
         target = min(self.pair, key=lambda one: one.step)
         which = self.pair.index(target)
         target.step = 0
-        target.kept = {place: pair[which] for place, pair in self.room.items()}
+        target.kept = {place: pair[which] for place, pair in self.pinned.items()}
         self.stream = self.stream or torch.cuda.Stream()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.no_grad():

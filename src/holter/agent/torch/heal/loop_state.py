@@ -43,13 +43,13 @@ class Snapshot:
             # A plain dict could not hold the versions of the layers, which PyTorch hangs on to what it gives.
             ordered = type(value).__name__ == "OrderedDict" or hasattr(value, "_metadata")
             made = OrderedDict() if ordered else {}
-            for key, part in value.items():
-                made[key] = self._copy(part)
+            for key, one in value.items():
+                made[key] = self._copy(one)
             if hasattr(value, "_metadata"):
                 setattr(made, "_metadata", value._metadata)
             return made
         if type(value) in (list, tuple):
-            return type(value)(self._copy(part) for part in value)
+            return type(value)(self._copy(one) for one in value)
         if isinstance(value, (int, float, str, bytes, type(None))):
             return value
         return pickle.loads(pickle.dumps(value, 4))
@@ -80,13 +80,13 @@ def _filled(value, tensors):
         return tensors[value.number].clone()
     if isinstance(value, dict):
         made = type(value)()
-        for key, part in value.items():
-            made[key] = _filled(part, tensors)
+        for key, one in value.items():
+            made[key] = _filled(one, tensors)
         if hasattr(value, "_metadata"):
             setattr(made, "_metadata", value._metadata)
         return made
     if type(value) in (list, tuple):
-        return type(value)(_filled(part, tensors) for part in value)
+        return type(value)(_filled(one, tensors) for one in value)
     return value
 
 

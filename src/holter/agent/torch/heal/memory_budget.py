@@ -49,7 +49,7 @@ class CudaBudget:
 
 
 class HostBudget:
-    """The host's memory, as far as the soft wall lets it grow; without a wall there is no end that could be told."""
+    """The host's memory, as far as the soft wall lets it grow; without a wall there is no end that could be known."""
 
     loader_share = 0.6  # a CPU is as fast with smaller chunks, and then memory need not be made anew for each tensor
 

@@ -117,15 +117,15 @@ def _outputs(state, pair, begin, end):
 
 def _refuse(torch, module):
     """Raise for what no proof could show: weights that are not there, hooks that would see each chunk."""
-    for part in module.modules():
-        compiled = part.__dict__.get("_compiled_call_impl") is not None
-        if isinstance(part, torch.jit.ScriptModule) or "_orig_mod" in part._modules or compiled:
+    for layer in module.modules():
+        compiled = layer.__dict__.get("_compiled_call_impl") is not None
+        if isinstance(layer, torch.jit.ScriptModule) or "_orig_mod" in layer._modules or compiled:
             raise Unsplittable("the model is compiled")
         for table in _HOOKS:
-            for hook in (getattr(part, table, None) or {}).values():
+            for hook in (getattr(layer, table, None) or {}).values():
                 # PyTorch's own compute a weight from others (weight_norm, spectral_norm).
                 if not (getattr(hook, "__module__", None) or "").startswith("torch.nn.utils"):
-                    raise Unsplittable("a hook on %s would see each chunk by itself" % type(part).__name__)
+                    raise Unsplittable("a hook on %s would see each chunk by itself" % type(layer).__name__)
     for weight in module.parameters():
         if type(weight) not in (torch.Tensor, torch.nn.Parameter):
             raise Unsplittable("its weights are of a kind of their own, %s" % type(weight).__name__)
@@ -222,10 +222,10 @@ def _size(gradient):
 
 
 def _is_nothing(rest, size, tolerance):
-    """Tell whether what is left of two gradients that cancel is rounding, by each element and by all together."""
+    """Tell whether the rest of two gradients that cancel is rounding, by each element and by all together."""
     if rest is None or size is None:
         return rest is size
-    return all(left <= tolerance * of + 1e-7 for left, of in zip(rest, size))  # noqa: B905
+    return all(one <= tolerance * of + 1e-7 for one, of in zip(rest, size))  # noqa: B905
 
 
 # --- what a call leaves behind --------------------------------------------------------------------------------
@@ -243,19 +243,19 @@ class _Around:
         self.copies = [(buffer, buffer.clone()) for buffer in module.buffers()]
 
     def _tables(self):
-        for part in self.module.modules():
-            yield part.__dict__
-            yield part._buffers
+        for layer in self.module.modules():
+            yield layer.__dict__
+            yield layer._buffers
 
     def _marks(self):
         found = {}
-        for part in self.module.modules():
-            if id(part) in self.apart:
+        for layer in self.module.modules():
+            if id(layer) in self.apart:
                 continue
-            for table in (part.__dict__, part._buffers):
+            for table in (layer.__dict__, layer._buffers):
                 for key, value in table.items():
                     if key not in _TABLES and key not in ("training", "dropout"):
-                        found[id(table), key] = type(part).__name__, self._mark(value)
+                        found[id(table), key] = type(layer).__name__, self._mark(value)
         return found
 
     def _mark(self, value):

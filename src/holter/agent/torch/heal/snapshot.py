@@ -79,7 +79,7 @@ class Snapshot:
             and all(place in self.kept for place in state.weights)
         )
 
-    def room(self, state):
+    def make_tensors(self, state):
         """Make the tensors that the copy goes into, where they are not there yet."""
         if not state.fits(self.kept):
             self.step = 0
@@ -87,7 +87,7 @@ class Snapshot:
 
     def take(self, state, step):
         """Copy a state; one that is interrupted is none."""
-        self.room(state)
+        self.make_tensors(state)
         self.step = 0
         with self.torch.no_grad():
             for place, tensor in state.tensors.items():

@@ -1,7 +1,7 @@
-"""Stand-ins for a model's weights, which gather the gradients of all parts before the weights themselves see any.
+"""Stand-ins for a model's weights, which gather the gradients of all chunks before the weights themselves see any.
 
 A stand-in is a leaf over the same memory. So hooks on a weight, gradients that were there before, and whoever steps
-within backward meet one whole gradient, as they would have without the split.
+within backward meet one gradient of the full batch, as they would have without the split.
 """
 
 import weakref
@@ -18,19 +18,19 @@ class StandIns:
         self.weights = []
         self.stand_ins = []
         known = {}
-        for part in module.modules():
-            for key, weight in part._parameters.items():
+        for layer in module.modules():
+            for key, weight in layer._parameters.items():
                 if weight is not None and weight.requires_grad:
-                    self._add(part._parameters, key, weight, known)
+                    self._add(layer._parameters, key, weight, known)
             # Recurrent layers hand their kernels a list of their own, and make it anew where its weights are others.
-            flat = part.__dict__.get("_flat_weights")
+            flat = layer.__dict__.get("_flat_weights")
             if isinstance(flat, list):
                 mine = [known.get(id(weight), weight) for weight in flat]
-                self.places.append((part.__dict__, "_flat_weights", flat, mine))
-                refs = part.__dict__.get("_flat_weight_refs")
+                self.places.append((layer.__dict__, "_flat_weights", flat, mine))
+                refs = layer.__dict__.get("_flat_weight_refs")
                 if refs is not None:
                     new = [None if weight is None else weakref.ref(weight) for weight in mine]
-                    self.places.append((part.__dict__, "_flat_weight_refs", refs, new))
+                    self.places.append((layer.__dict__, "_flat_weight_refs", refs, new))
 
     def _add(self, holder, key, weight, known):
         if id(weight) not in known:

@@ -19,12 +19,12 @@ def arm(agent, torch):
     loader_class = torch.utils.data.DataLoader
     inner = loader_class.__init__
     signature = inspect.signature(inner)
-    told = set()
+    reported = set()
 
     @functools.wraps(inner)
     def __init__(loader, *args, **kwargs):  # noqa: N807
         try:
-            args, kwargs = _without(agent, signature, told, loader, args, kwargs)
+            args, kwargs = _without(agent, signature, reported, loader, args, kwargs)
         except Exception as error:
             agent.guard.caught("workers", error)
         inner(loader, *args, **kwargs)
@@ -32,7 +32,7 @@ def arm(agent, torch):
     loader_class.__init__ = __init__
 
 
-def _without(agent, signature, told, loader, args, kwargs):
+def _without(agent, signature, reported, loader, args, kwargs):
     given = signature.bind(loader, *args, **kwargs).arguments
     given.pop("self", None)
     workers = given.get("num_workers") or 0
@@ -40,15 +40,15 @@ def _without(agent, signature, told, loader, args, kwargs):
         return args, kwargs
     step = agent.beat.steps + 1
     if given.get("worker_init_fn") is not None:
-        if "init" not in told:
-            told.add("init")
+        if "init" not in reported:
+            reported.add("init")
             because = "the loader's workers are set up by a function of the script's (worker_init_fn)"
             agent.say("declined", act="no-workers", step=step, because=because)
         return args, kwargs
     for name in ("num_workers", "prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"):
         given.pop(name, None)
-    if workers not in told:
-        told.add(workers)
+    if workers not in reported:
+        reported.add(workers)
         text = "data are loaded in the trainer instead of in %d workers" % workers
         because = "what the data draw at random, they draw in the trainer"
         agent.say("intervention", act="no-workers", keeps="equivalent", step=step, text=text, because=because)

@@ -16,11 +16,9 @@ nothing, and is then as if it were not there; whatever asks a tensor for anythin
 import ctypes
 import functools
 import os
-import sys
 from importlib import import_module
 from math import inf, nan
 from time import monotonic
-from types import CodeType
 
 from ....record import environment
 from ....record import ring_format as f
@@ -33,16 +31,13 @@ from ...observe.wrap import drop_own_frame, timed
 from ..heal.arm import Healing
 from ..nonfinite.watch import NanWatch
 from ..retained import objects
-from . import device, loss_and_norm, optimizer_hooks, schedule
+from . import compiler, device, loss_and_norm, schedule
 from .compiles import Compiles
 from .creations import Births
-from .settings import Settings
 from .visibility import Unseen
 
 WAITS_FOR = ("torch",)
-_TRAINED = 200_000
-# They ask whether they are being compiled, and are then as if they were not there.
-_STEP_ASIDE = frozenset(("__call__", "train", "clip_grad_norm_", "scale", "_module_init", "_compile"))
+_MAX_TRAINED = 200_000  # parameters
 
 
 def install(agent, torch):
@@ -84,7 +79,7 @@ class _Adapter:
         self.plan = agent.plan = schedule.Plan(agent, self.nan.samples)
         self.compiles = Compiles(agent, torch)
         self.look = anatomy_of(agent)
-        self.settings = Settings(agent, torch)
+        self.settings = device.Settings(agent, torch)
         self.healing = Healing(self) if agent.heal else None
 
     def patch(self):
@@ -101,7 +96,7 @@ class _Adapter:
         self._patch_save()
         loss_and_norm.patch(self)
         self._patch_workers()
-        self._watch_compiler()
+        compiler.watch(self)
         self.guard(self.compiles.patch)()
         if self.healing is not None:
             self.healing.end()
@@ -121,7 +116,7 @@ class _Adapter:
         if self.healing is None and mine <= self.trained:
             return  # made anew for the same parameters
         self.births.count()
-        if len(self.trained) > _TRAINED:
+        if len(self.trained) > _MAX_TRAINED:
             self.trained.clear()  # a script that makes its optimizer anew at every step must not make us grow
         self.trained |= mine
         models = list(self.births.models_with(mine))
@@ -387,7 +382,7 @@ class _Adapter:
                 guard.caught("after step", error)
 
         register_optimizer_step_post_hook(after)
-        optimizer_hooks.keep(self, after)
+        compiler.keep_hook(self, after)
 
     def _rare(self, optimizer, now):
         """Once a second: what need not be known at every step."""
@@ -408,7 +403,7 @@ class _Adapter:
         self.agent.holdings.tick(self.beat.steps)
         self.compiles.tell()
         self.look.rarely()
-        self.settings.tell()
+        self.settings.report()
         saves_of(self.agent).look()
         if self.healing is not None:
             self.healing.rarely()
@@ -440,7 +435,7 @@ class _Adapter:
         saves_of(self.agent).around(self.torch, "save", _where_saved, saves.tell)
         timed(self.torch, "save", self.beat, f.CHECKPOINT)
 
-    # --- workers and the compiler -------------------------------------------------------------------------
+    # --- workers ------------------------------------------------------------------------------------------
 
     def _patch_workers(self):
         from torch.utils.data._utils import worker
@@ -454,52 +449,6 @@ class _Adapter:
             return inner(*args, **kwargs)
 
         worker._worker_loop = _worker_loop
-
-    def _watch_compiler(self):
-        """Compilation as a phase, through the compiler's own callbacks; older releases have none."""
-        beat, guard = self.beat, self.guard
-
-        def watch(callback):
-            before = []
-
-            def begin(*_args):
-                before.append(beat.enter(f.COMPILE))
-
-            def end(*_args):
-                if before:
-                    beat.enter(before.pop())
-
-            callback.on_compile_start(guard(begin))
-            callback.on_compile_end(guard(end))
-
-        self.agent.hook.when_imported("torch._dynamo.callback", watch)
-        self.agent.hook.when_imported("torch._dynamo.eval_frame", self.guard(self._not_compiled))
-
-    def _not_compiled(self, eval_frame):
-        """Within what is compiled our own functions are run, never compiled: but for those that step aside."""
-        core = self.torch._C._dynamo.eval_frame
-        skip = getattr(eval_frame, "skip_code", None) or getattr(core, "skip_code", None)
-        package = __name__.partition(".")[0]
-        for name, module in list(sys.modules.items()):
-            if skip is not None and name.partition(".")[0] == package:
-                for code in _codes_of(vars(module), module.__name__):
-                    skip(code)
-
-
-def _codes_of(held, module):
-    """The code of every function that a module or a class defines, and of those within them."""
-    waiting = []
-    for thing in held.values():
-        if isinstance(thing, type) and thing.__module__ == module:
-            yield from _codes_of(vars(thing), module)
-        elif getattr(thing, "__module__", None) == module:
-            waiting.append(getattr(thing, "__code__", None))
-    while waiting:
-        code = waiting.pop()
-        if isinstance(code, CodeType):
-            waiting.extend(code.co_consts)
-            if code.co_name not in _STEP_ASIDE:
-                yield code
 
 
 def _where_saved(_obj, f, *_args, **_kwargs):

@@ -9,7 +9,6 @@ from ...core import frame_locals
 from ...core.creation_sites import site_of
 from ...core.user_frame import is_user_file
 from ...observe import wrap
-from .settings import loader_facts
 
 _NEWBORN = 256
 
@@ -102,3 +101,12 @@ class Births:
                 continue
             if any(id(parameter) in parameters for parameter in module.parameters()):
                 yield module
+
+
+def loader_facts(loader):
+    """What a DataLoader was made with, as far as it bears on its pace."""
+    names = ("num_workers", "batch_size", "prefetch_factor", "pin_memory", "persistent_workers")
+    facts = {name: getattr(loader, name, None) for name in names}
+    facts["shuffle"] = type(getattr(loader, "sampler", None)).__name__ == "RandomSampler"
+    facts["dataset"] = type(getattr(loader, "dataset", None)).__name__
+    return {name: value for name, value in facts.items() if isinstance(value, (bool, int, str))}

@@ -122,3 +122,26 @@ class Device:
         mps = getattr(torch, "mps", None)
         if mps is not None and torch.backends.mps.is_available():
             self.beat.device(allocated=mps.current_allocated_memory(), driver=mps.driver_allocated_memory())
+
+
+# --- How many threads PyTorch computes with, which is not seen from outside
+
+_MAX_REPORTS = 5
+
+
+class Settings:
+    """Reports how many threads PyTorch computes with, once and when it changes."""
+
+    def __init__(self, agent, torch):
+        self.agent = agent
+        self.torch = torch
+        self.known = None
+        self.reports = 0
+
+    def report(self):
+        """After a step, when the pools exist: asking earlier would set them up."""
+        threads = self.torch.get_num_threads(), self.torch.get_num_interop_threads()
+        if threads != self.known and self.reports < _MAX_REPORTS:
+            self.known = threads
+            self.reports += 1
+            self.agent.say("settings", framework="torch", intra_op=threads[0], inter_op=threads[1])
