@@ -80,6 +80,7 @@ docs: $(STAMP)
 	$(BIN)/python docs/make_rules.py
 	$(BIN)/python docs/make_check.py
 	$(BIN)/python docs/make_record.py
+	$(BIN)/python docs/make_messages.py
 
 clean:
 	rm -rf $(VENV) build dist htmlcov .coverage

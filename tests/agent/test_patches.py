@@ -63,7 +63,7 @@ def test_a_plan_patches_what_the_catalogue_says(holter: Holter) -> None:
 
     stock = _stock(holter, "plan", only=("torch",))
 
-    seen = {name for one in stock for name in one["names"] if any("first_steps_torch" in path for path in one["by"])}
+    seen = {name for one in stock for name in one["names"] if any("torch/first_steps" in path for path in one["by"])}
     assert seen >= {patch.name for patch in PATCHES if patch.layer == PLAN}
     assert {name for name in seen if "functional" in name or "__call__" in name} == {
         patch.name for patch in PATCHES if patch.layer == PLAN

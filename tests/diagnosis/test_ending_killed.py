@@ -172,7 +172,7 @@ def test_exit_code_that_the_script_chose_is_no_signal():
     ending = ending_of(record.exit(60, 137))
 
     assert ending.kind == "exception"
-    assert "exit code 137, called for at train.py:9" in ending.claim
+    assert "exit code 137, called at train.py:9" in ending.claim
 
 
 @pytest.mark.parametrize(("code", "kind"), [(143, "killed"), (129, "killed"), (130, "interrupted"), (139, "crashed")])

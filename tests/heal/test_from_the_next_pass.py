@@ -140,7 +140,7 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dic
 
 @pytest.mark.parametrize("name", FROM_THE_NEXT)
 def test_the_updates_are_those_of_whole_batches(loops: tuple[Any, Any, Run], name: str) -> None:
-    """Some of them were made with whole batches, and those of the passes after it in parts."""
+    """Some of them were made with whole batches, and those of the passes after it in chunks."""
     whole, parts = loops[0][name], loops[1][name]
 
     assert parts["weights"] == pytest.approx(whole["weights"], rel=1e-9, abs=1e-12)

@@ -1,4 +1,4 @@
-"""Keras on TensorFlow healed: a batch in parts has the same update and metrics, and what is not finite is left out."""
+"""Keras on TensorFlow healed: a batch in chunks has the same update and metrics, and what is not finite is left out."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def assert_same(one: Any, other: Any, within: float = 2e-5) -> None:
 
 
 class Compared(NamedTuple):
-    """One part of the script: as it is, with its batches in parts, and what was told of that."""
+    """One part of the script: as it is, with its batches in chunks, and what was told of that."""
 
     wanted: dict[str, Any]
     found: dict[str, Any]
@@ -221,7 +221,7 @@ class Compared(NamedTuple):
 
 @pytest.fixture(scope="module")
 def in_parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Compared]:
-    """All that is run in parts of up to 4, in one process: to import TensorFlow takes longer than any of it."""
+    """All that is run in chunks of up to 4, in one process: to import TensorFlow takes longer than any of it."""
     text = BEGIN + EXACT + NEXT + OWN + NEXT + DECLINED + NEXT
     plain = run(tmp_path_factory.mktemp("plain"), text)
     split = run(tmp_path_factory.mktemp("split"), text, HOLTER_HEAL="safe", HOLTER_SPLIT="4")
@@ -248,9 +248,9 @@ def test_a_batch_in_parts_has_the_same_update_and_metrics(in_parts: dict[str, Co
         assert_same(found[name]["weights"], wanted[name]["weights"])
         assert found[name]["updates"] == wanted[name]["updates"]
     acts = split.kind("intervention")
-    assert acts[0]["text"] == "the batch of 16 would not fit: it is run in 4 parts of up to 4"
+    assert acts[0]["text"] == "the batch of 16 would not fit: it is run in 4 chunks of up to 4"
     assert [act["keeps"] for act in acts] == ["exact"] * 3 + ["equivalent"] * 2
-    assert acts[-1]["because"] == "what it tells of its metrics is made of those of the parts"
+    assert acts[-1]["because"] == "what it tells of its metrics is made of those of the chunks"
     assert split.kind("declined") + split.kind("guest-error") == []
 
 
@@ -280,7 +280,7 @@ def test_parts_that_really_run_out_of_memory_are_halved_and_no_step_is_lost(tmp_
     assert_same(said(halves), said(wide))
     (act,) = halves.kind("intervention")
     assert (act["step"], act["keeps"], act["batch"], act["rows"]) == (1, "exact", 16, 4)
-    assert act["text"] == "the batch of 16 would not fit: it is run in 4 parts of up to 4"
+    assert act["text"] == "the batch of 16 would not fit: it is run in 4 chunks of up to 4"
 
 
 def test_a_batch_the_kernel_kills_for_is_run_in_parts_by_the_next_attempts(
@@ -328,10 +328,10 @@ def test_a_step_of_ones_own_in_parts_is_proven_on_a_few_samples(in_parts: dict[s
     for name in ("contrast", "twice"):
         assert found[name] == wanted[name]
     reasons = [act["because"] for act in split.kind("intervention")]
-    assert "random layers such as Dropout draw anew for each part" in reasons
-    assert "BatchNormalization takes its statistics from each part" in reasons
+    assert "random layers such as Dropout draw anew for each chunk" in reasons
+    assert "BatchNormalization takes its statistics from each chunk" in reasons
     assert {event["model"]: event["because"] for event in split.kind("declined")} == {
-        "Contrast": "the gradients of two parts do not make those of the whole",
+        "Contrast": "the gradients of two chunks do not add up to those of the full batch",
         "Twice": "its step makes 2 updates",
     }
     assert split.kind("guest-error") == []
@@ -345,10 +345,10 @@ def test_what_cannot_be_proven_is_declined_and_run_as_it_is(in_parts: dict[str, 
         if name != "noisy":  # which draws as many numbers as it is called
             assert found[name] == wanted[name], name
     reasons = [event["because"] for event in split.kind("declined")]
-    assert reasons[:3] == ["the gradients of two parts do not make those of the whole"] * 3
+    assert reasons[:3] == ["the gradients of two chunks do not add up to those of the full batch"] * 3
     assert "which would be another" in reasons[3]
     assert reasons[4:] == [
-        "the gradients of two parts do not make those of the whole",
+        "the gradients of two chunks do not add up to those of the full batch",
         "the model is run eagerly",
         "a stateful layer keeps a state for each sample of the batch",
     ]
@@ -386,7 +386,7 @@ def test_a_batch_with_a_nan_is_undone_and_from_then_on_held_back(tmp_path: Path)
     acts = [(act["act"], act["keeps"], act["step"]) for act in healed.kind("intervention")]
     assert acts == [("go-back", "equivalent", 2), *(("hold-update", "equivalent", step) for step in (5, 8))]
     assert healed.kind("intervention")[1]["text"] == (
-        "the update of step 5 was left out: `x` holds NaN or an infinity in sample 4 of the batch"
+        "the update of step 5 was skipped: `x` holds NaN or an infinity in sample 4 of the batch"
     )
     assert healed.kind("guest-error") == []
 

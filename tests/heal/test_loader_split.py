@@ -1,4 +1,4 @@
-"""Batches that a loader hands out in parts come to the same updates: for loops of many kinds."""
+"""Batches that a loader hands out in chunks come to the same updates: for loops of many kinds."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_it_is_told_once(alike: Both) -> None:
     acts = alike.told.kind("intervention")
 
     assert [(act["act"], act["keeps"], act["batch"]) for act in acts] == [("split-loader", "equivalent", 12)]
-    assert acts[0]["text"] == "each batch of 12 is handed out in 3 parts, with one update for all"
+    assert acts[0]["text"] == "each batch of 12 is handed out in 3 chunks, with one update for all"
     assert alike.told.kind("declined") == []
 
 
@@ -133,7 +133,7 @@ def test_what_is_not_the_same_is_said(both: Compare) -> None:
     assert parts["more"][1] == whole["more"][1] == 0.1
     assert found.parts["contrastive"]["seen"] == 30
     acts = found.told.kind("intervention")
-    assert acts[0]["because"].endswith("BatchNorm the statistics of each part")
+    assert acts[0]["because"].endswith("BatchNorm the statistics of each chunk")
     assert (acts[-1]["keeps"], acts[-1]["because"]) == (
         "changed",
         "the loss compares the samples of a batch with each other",
@@ -229,7 +229,7 @@ def test_a_loss_that_does_not_fit_is_cured_by_smaller_parts(cases: dict[str, Cas
     acts = [(act["act"], act["keeps"]) for act in healed.verdict()["interventions"] if act["done"]]
     assert acts[-2:] == [("restart", "equivalent"), ("split-loader", "equivalent")], as_text(healed)
     assert "Started again for oversize.batch: the loader hands out each batch in" in healed.err
-    assert "in 2 parts, with one update for all" in healed.err
+    assert "in 2 chunks, with one update for all" in healed.err
 
 
 def test_with_a_state_it_goes_on_from_there(cases: dict[str, Case]) -> None:

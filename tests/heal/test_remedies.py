@@ -141,7 +141,7 @@ def test_what_has_no_remedy_is_declined_by_name(cause: str) -> None:
 
 
 def test_a_new_process_alone_needs_a_state_and_a_cure_does_not() -> None:
-    """A leak would only grow again from the beginning; a batch in parts fits from the first step on."""
+    """A leak would only grow again from the beginning; a batch in chunks fits from the first step on."""
     leak = rule_on(ended("oom-killed", "leak.tensors-kept"), Ledger(), resumes=False)
     batch = rule_on(ended("oom-killed", "oversize.batch"), Ledger(), resumes=False)
 

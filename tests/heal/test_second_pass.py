@@ -1,4 +1,4 @@
-"""Where most of a batch has to be computed twice, the loader hands it out in parts from its next pass on."""
+"""Where most of a batch has to be computed twice, the loader hands it out in chunks from its next pass on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch that would have the run killed by the kernel is run in parts instead, within a real limit of memory."""
+"""A batch that would have the run killed by the kernel is run in chunks instead, within a real limit of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch that does not fit is run in parts, and the update is the whole batch's: for models of many kinds."""
+"""A batch that does not fit is run in chunks, and the update is the whole batch's: for models of many kinds."""
 
 from __future__ import annotations
 
@@ -369,7 +369,7 @@ def test_a_model_that_draws_is_split_and_said_to_be_equivalent(kind: str) -> Non
     found = gradients(tight, loss)
 
     (told,) = agent.told("intervention")
-    assert (told["keeps"], told["because"]) == ("equivalent", "random numbers are drawn for each part")
+    assert (told["keeps"], told["because"]) == ("equivalent", "random numbers are drawn for each chunk")
     assert torch.equal(torch.get_rng_state(), state)
     assert all(gradient is not None and torch.isfinite(gradient).all() for gradient in found)
     assert agent.told("declined") == []
@@ -689,7 +689,7 @@ def test_an_evaluation_that_does_not_fit_is_run_in_parts(kind: str) -> None:
         assert torch.equal(after, state)
         assert (max(tight.seen.sizes) > FITS) is fails
     (told,) = agent.told("intervention")
-    text = "the 23 samples of an evaluation did not fit: they are run in 5 parts of up to 5"
+    text = "the 23 samples of an evaluation did not fit: they are run in 5 chunks of up to 5"
     assert (told["keeps"], told["text"]) == ("exact", text)
 
 

@@ -10,6 +10,7 @@ import pytest
 from holter.planner.amounts import bytes_of
 from holter.planner.fit import CPU, CUDA, corrected
 from holter.planner.largest import largest
+from holter.planner.memory_budget import memory_budget_for
 from holter.planner.settings import buys_most, rank, settings_for
 from holter.planner.timeline import ALLOCATE, MARK, MOMENT, RELEASE, Timeline, between, settle, summit
 from holter.planner.torch.allocator_cuda import Allocator, reserved
@@ -211,3 +212,11 @@ def test_a_step_that_held_less_than_was_drawn_has_fewer_holes_at_every_size() ->
 
     Drawing.learn_holes(drawing, 100, -1000)
     assert (drawing.height(100), drawing.height(10)) == (200, 20)
+
+
+def test_the_memory_of_this_machine_is_known_without_being_told() -> None:
+    """What `holter plan` takes where no --memory is given: bytes, and what sets them."""
+    found, words = memory_budget_for(None, "cpu")
+
+    assert found > 100_000_000
+    assert words

@@ -108,13 +108,13 @@ def _apply(told: dict[str, Any], words: tuple[str, ...]) -> int:
         fitting = [row for row in told.get("settings", []) if row["environ"] and row["fits"]]
         if not fitting:
             raise NoPlan(
-                "no number of parts fits that holter run can apply",
+                "no number of chunks fits that holter run can apply",
                 "Precision, checkpointing and the optimizer are the script's own: change them there",
             )
         chosen = min(fitting, key=lambda row: row["accumulate"])
         environ = chosen["environ"]
         parts = chosen["accumulate"]
-        said = f"applied: each batch in {parts} parts with one update" if parts > 1 else f"applied: {chosen['name']}"
+        said = f"applied: each batch in {parts} chunks with one update" if parts > 1 else f"applied: {chosen['name']}"
     from holter.commands._show import show_on_stderr
     from holter.commands._tell import tell_on_stderr
     from holter.commands.run import Healer

@@ -6,10 +6,10 @@ import importlib
 import sys
 from typing import Any
 
-_PLATFORMS = {"linux": "room_linux", "darwin": "room_macos"}
+_PLATFORMS = {"linux": "memory_budget_linux", "darwin": "memory_budget_macos"}
 
 
-def room_for(torch: Any, kind: str) -> tuple[int, str]:
+def memory_budget_for(torch: Any, kind: str) -> tuple[int, str]:
     """The memory of a device of this kind; asked of the driver for a GPU, of the system for the rest."""
     if kind == "cuda":
         if not torch.cuda.is_available():
@@ -18,7 +18,7 @@ def room_for(torch: Any, kind: str) -> tuple[int, str]:
         held = torch.cuda.memory_reserved(0)
         return int(free + held), f"what is free of the GPU's {total / 1e9:.0f} GB"
     name = _PLATFORMS.get(sys.platform)
-    found = importlib.import_module(f"{__package__}.{name}").room() if name else None
+    found = importlib.import_module(f"{__package__}.{name}").memory_budget() if name else None
     if found is None:
         raise ValueError("how much memory this machine has is not known: say it, such as --memory 16GB")
     return int(found[0]), str(found[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..facts import host_memory
 
 
-def room() -> tuple[int, str] | None:
+def memory_budget() -> tuple[int, str] | None:
     """Bytes, and what sets them."""
     found = [(limit, "the container's limit") for _, limit in host_memory.groups()]
     found += [(free, "the RAM that is free") for free in host_memory.available()]

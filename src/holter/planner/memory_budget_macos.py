@@ -8,7 +8,7 @@ import os
 _SHARE = 0.75
 
 
-def room() -> tuple[int, str] | None:
+def memory_budget() -> tuple[int, str] | None:
     """Bytes, and what sets them."""
     try:
         whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

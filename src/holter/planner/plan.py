@@ -59,12 +59,12 @@ def make_plan(
     base = base_of(torch, recipe) if kind == "cpu" else 0  # here: a forked child counts fewer pages as its own
 
     def make() -> dict[str, Any]:
-        from .memory_budget import room_for
+        from .memory_budget import memory_budget_for
         from .small_steps import plan_by_steps
         from .torch.plan import Planner
 
         if limit is None:
-            room_for(torch, kind)  # says what is missing before anything is tried
+            memory_budget_for(torch, kind)  # says what is missing before anything is tried
         try:
             planner = Planner(torch, recipe, kind, limit, base=base, measures=measure)
         except Exception as error:

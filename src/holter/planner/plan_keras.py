@@ -17,7 +17,7 @@ from typing import Any
 from ..record import environment
 from .fit import Kind, corrected
 from .largest import largest
-from .memory_budget import room_for
+from .memory_budget import memory_budget_for
 
 _KERAS = Kind(calibrated=0.06, blind=0.3, most=0.1, grain=8e6)
 _STEPS = 4
@@ -32,7 +32,7 @@ def plan_keras(model: Any, batch: Any, batch_size: int | None, memory: int | Non
         raise ValueError("the model is not compiled: call model.compile(...) first")
     inputs, outputs = _shapes(model, batch)
     rows = batch_size or _rows(batch) or 32
-    limit, source = (memory, "as asked") if memory else room_for(None, "cpu")
+    limit, source = (memory, "as asked") if memory else memory_budget_for(None, "cpu")
     counts = _counts(model)
     sizes = sorted({max(1, rows // 8), max(1, rows // 4), max(1, rows // 2)})
     with tempfile.TemporaryDirectory(prefix="holter-plan-") as folder:
@@ -97,7 +97,7 @@ def _table(rows: int, fit: Any, limit: int, seen: list[dict[str, Any]]) -> list[
                 "speed": round((fixed + each * rows) / (parts * (fixed + each * micro)), 2),
                 "speed_because": "",
                 "keeps": "equivalent" if parts > 1 else "exact",
-                "because": "random numbers and batch statistics are drawn per part" if parts > 1 else "",
+                "because": "random numbers and batch statistics are drawn per chunk" if parts > 1 else "",
                 "how": f"HOLTER_SPLIT={parts}" if parts > 1 else "",
                 "single": True,
                 "environ": {environment.SPLIT: str(parts)} if parts > 1 else {},

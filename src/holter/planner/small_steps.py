@@ -7,7 +7,7 @@ from typing import Any
 
 from .fit import Interval, Kind, corrected
 from .largest import largest
-from .memory_budget import room_for
+from .memory_budget import memory_budget_for
 from .torch.measured import LONG, SMALL, Measured, device_of, first_error, good, measure
 from .torch.step import Recipe
 from .torch.unseen_cuda import CONTEXT
@@ -20,7 +20,7 @@ class Stepped:
 
     def __init__(self, torch: Any, recipe: Recipe, kind: str, memory: int | None, base: int, why: str) -> None:
         self.rows = recipe.rows
-        self.memory, self.memory_from = (memory, "as asked") if memory else room_for(torch, kind)
+        self.memory, self.memory_from = (memory, "as asked") if memory else memory_budget_for(torch, kind)
         device = device_of(torch, kind)
         found = measure(torch, [(recipe, size) for size in sorted({min(recipe.rows, n) for n in (2, 4, 8)})], device)
         while good(found) and self._may_double(found, base):

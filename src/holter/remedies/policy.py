@@ -86,7 +86,7 @@ def _not_heeded(verdict: Verdict, remedy: Remedy) -> str:
     """Why a change would come to nothing in this run."""
     frameworks = _frameworks(verdict)
     if remedy.read_by and not frameworks & set(remedy.read_by):
-        return f"this would help: {remedy.text}; it is known how for {' and '.join(remedy.read_by)} alone"
+        return f"this would help: {remedy.text}; that is only possible for {' and '.join(remedy.read_by)}"
     return ""
 
 
@@ -106,7 +106,7 @@ def _prescriber(verdict: Verdict, finding: Finding, ledger: Ledger, can_cut: boo
 
 
 def _not_cut(verdict: Verdict, remedy: Remedy, feeds: Feeds, resumes: bool) -> str:
-    """Why batches can't be handed out in parts in this run."""
+    """Why batches can't be handed out in chunks in this run."""
     if remedy.name != "split-loader":
         return ""
     tried = "the batch was split in place as far as it can be"
@@ -114,7 +114,7 @@ def _not_cut(verdict: Verdict, remedy: Remedy, feeds: Feeds, resumes: bool) -> s
     if declined:
         return f"{tried}, and its loader could not hand it out in parts: {declined[-1]}"
     if not feeds.loader:
-        return f"{tried}, and its batches come from no DataLoader that could hand them out in parts"
+        return f"{tried}, and its batches come from no DataLoader that could hand them out in chunks"
     if feeds.trainer:
         return f"{tried}, and a Trainer counts the batches of its loader: make them smaller, and let it accumulate"
     if feeds.saved and not resumes:

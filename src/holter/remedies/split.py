@@ -16,9 +16,9 @@ def prescribe(tried: int) -> Remedy | None:
         return None
     return Remedy(
         "split",
-        f"each batch is run in {parts} parts with one update",
+        f"each batch is run in {parts} chunks with one update",
         "equivalent",
-        "random numbers and batch statistics are drawn per part",
+        "random numbers and batch statistics are drawn per chunk",
         {environment.SPLIT: str(parts)},
         from_start=True,
         read_by=("keras", "torch"),

@@ -70,7 +70,7 @@ class Collect:
             self._report(given, free, graphs)
 
     def _report(self, given, free, graphs):
-        words = "%s were left before the limit: objects that nothing refers to any more were let go, and %s given back"
+        words = "%s were free before the limit: unreferenced objects were collected, and %s given back"
         words += ", with %d graphs whose memory is used again" % graphs if graphs > 0 else ""
         self.agent.say(
             "intervention", act="collect", keeps="exact", step=self.agent.beat.steps + 1,

@@ -5,7 +5,7 @@ import dataclasses
 
 
 class Unsplittable(Exception):
-    """Why a call can't be run in parts; the words are for the user."""
+    """Why a call can't be run in chunks; the words are for the user."""
 
 
 def take_out(thing, is_tensor, leaves, unknown=None):

@@ -1,4 +1,4 @@
-"""The soft wall, seen from inside: it stands only while what fails there is caught, and is done again in parts.
+"""The soft wall, seen from inside: it stands only while what fails there is caught, and is done again in chunks.
 
 The recorder says where it belongs, in a page that both have mapped (`PID.wall`); `RLIMIT_DATA` is set to that for the
 length of a call that a reflex watches over, and is the script's own at all other times. So no allocation of the

@@ -98,7 +98,7 @@ def failed(record: RecordLike, left: Exit) -> Ending:
         for event in record.of(ExitCalled):
             if event.file:
                 at = f"{short_path(event.file)}:{event.line or 0}"
-                words = f"ended with exit code {left.code}, called for at {at}"
+                words = f"ended with exit code {left.code}, called at {at}"
         said = last_words(record)
         return say(record, "exception", words, left, [Evidence("last output", said)] if said else ())
     frame = culprit_frame(raised)
@@ -122,9 +122,9 @@ def left_with_zero(record: RecordLike, left: Exit, sent: Sent | None) -> Ending:
         return say(record, kind, words, left, sender_evidence(sent))
     more = found.did
     if found.warning:
-        more += f', and a warning went by: "{found.warning}"'
+        more += f', after a warning: "{found.warning}"'
     elif found.raised is not None:
-        more += f", and an error went by: {found.raised.name}"
+        more += f", after an error: {found.raised.name}"
     elif found.exit_line is not None:
         more += f", and exit was called at {found.exit_line.short}"
     return say(record, "stopped-early", "stopped early with exit code 0", left, more=more)

@@ -1,7 +1,7 @@
 """What is still to come, said while the run is on: which wall it will meet, at which step and when.
 
 Followed sample by sample with bounded memory, no clock and no file: the time comes with the lines. It speaks once of
-each wall, again when the estimate has moved a lot, and once more when the wall is out of sight.
+each wall, again when the estimate has moved a lot, and once more when the wall will not be reached.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ForecastEngine:
             return self._tell(track, ahead) if moved_far(track.foretold, ahead, course) else None
         if out_of_sight(track.foretold, track, course):
             gauge = track.gauge
-            text = f"{gauge.subject} has levelled off at {gauge.unit(gauge.used)}; {gauge.wall} is out of sight"
+            text = f"{gauge.subject} has levelled off at {gauge.unit(gauge.used)}; {gauge.wall} will not be reached"
             track.foretold, track.agreed, track.hushed = None, 0, track.hushed + 1
             return {"what": gauge.what, "state": "over", "at_step": course.step, "text": text}
         return None

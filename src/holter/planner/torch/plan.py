@@ -13,7 +13,7 @@ from .. import mapped_heap
 from ..aside import Lost, aside, can_fork
 from ..fit import CPU, CUDA, Correction, Interval, Point, corrected
 from ..largest import largest
-from ..memory_budget import room_for
+from ..memory_budget import memory_budget_for
 from ..process_memory import of_files, resident
 from ..settings import Setting, buys_most, rank, settings_for
 from ..timeline import PARTS
@@ -42,7 +42,7 @@ class Planner:
         self.here = kind == "cpu" or (kind == "cuda" and torch.cuda.is_available())
         self.drawing = Drawing(torch, recipe, kind)
         self.drawing.at(4)  # what can't be drawn says so before anything is measured
-        self.memory, self.memory_from = (memory, "as asked") if memory else room_for(torch, kind)
+        self.memory, self.memory_from = (memory, "as asked") if memory else memory_budget_for(torch, kind)
         self.measures = measures and self.here
         self.context = 0
         self.learned = (0.0, 0.0)

@@ -116,7 +116,7 @@ class Armed(ProcessEvent):
     """Under `--heal`: a reflex is in place.
 
     `split-batch` acts on a failed allocation, `hold-update` on an update that is non-finite, `split-loader` hands out
-    batches in parts, `collect` collects garbage near the limit; `expandable-segments` (by the recorder): the device's
+    batches in chunks, `collect` collects garbage near the limit; `expandable-segments` (by the recorder): the device's
     allocator was told to leave no holes.
     """
 

@@ -1,4 +1,4 @@
-"""The pages as bytes: served in parts, or as one file that needs nothing else."""
+"""The pages as bytes: served in chunks, or as one file that needs nothing else."""
 
 from __future__ import annotations
 

@@ -120,6 +120,6 @@ class Healer:
         if isinstance(error, Unsplittable):
             return str(error)
         if self.is_oom(error):
-            return "not even a part of the batch fits"
+            return "not even one chunk of the batch fits"
         self.agent.guard.caught("micro-batches", error)
-        return "its step can't be run in parts (%s)" % type(error).__name__
+        return "its step can't be run in chunks (%s)" % type(error).__name__

@@ -12,7 +12,7 @@ from ...heal.leaves import Unsplittable
 from .proof import prove, put_back
 
 # Its step begins without a batch, and the count is what is written before that is noticed.
-_UNCOUNTED = "Keras counts one update more at each end of data of unknown length, and parts do not"
+_UNCOUNTED = "Keras counts one update more at each end of data of unknown length, and chunks do not"
 
 
 class MicroBatches:
@@ -164,7 +164,7 @@ class MicroBatches:
         keeps, because = self.proof.keeps, self.proof.because
         if keeps == "exact" and not self.updates.is_counted:
             keeps, because = "equivalent", _UNCOUNTED
-        text = "the batch of %d would not fit: it is run in %d parts of up to %d" % (size, chunks, self.chunk_size)
+        text = "the batch of %d would not fit: it is run in %d chunks of up to %d" % (size, chunks, self.chunk_size)
         self._report(
             "intervention", act="split-batch", keeps=keeps, batch=size, rows=self.chunk_size, because=because, text=text
         )

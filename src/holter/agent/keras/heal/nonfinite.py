@@ -124,11 +124,11 @@ class NonfiniteUpdates:
     # --- reports ------------------------------------------------------------------------------------------
 
     def _report_skipped(self, step, why):
-        text = "the update of step %d was left out: %s" % (step, why)
+        text = "the update of step %d was skipped: %s" % (step, why)
         if self.count > _REPORTS or why in self.reported_reasons:
             if self.count & (self.count - 1):
                 return
-            text = "%d updates have been left out so far; the last, of step %d: %s" % (self.count, step, why)
+            text = "%d updates have been skipped so far; the last, of step %d: %s" % (self.count, step, why)
         self.reported_reasons.add(why)
         self._report("hold-update", step, text, "batch skipped")
 
@@ -242,12 +242,12 @@ class GoodStates:
         """Memory is running out: the copy is dropped."""
         if self.kept:
             self.kept, self.metrics, self.step, self.next_at = [], [], None, 0
-            self.declined = "its copy was let go near the limit of memory"
+            self.declined = "its copy was dropped near the memory limit"
 
     def forget(self):
         """Acting has ended."""
         self.kept, self.metrics, self.step, self.next_at = [], [], None, _NEVER
-        self.declined = "acting on it has ended"
+        self.declined = "healing of it has ended"
 
 
 def _finite(values):

@@ -82,16 +82,16 @@ def _compare(tf, model, step, batch, samples, norms, random):
         raise Unsplittable("its step writes %s, which would be another" % others[0].name)
     share = next((by for by in _SHARES if _adds_up(tf, batch, by, together, apart, chunks)), None)
     if share is None:
-        raise Unsplittable("the gradients of two parts do not make those of the whole")
+        raise Unsplittable("the gradients of two chunks do not add up to those of the full batch")
     weights = [_weight(tf, batch, share, chunk, out) for chunk, out in zip(chunks, apart)]  # noqa: B905
     joins, logs_agree = _joins(tf, together["logs"], [out["logs"] for out in apart], weights)
     because = ""
     if norms:
-        because = "BatchNormalization takes its statistics from each part"
+        because = "BatchNormalization takes its statistics from each chunk"
     elif random:
-        because = "random layers such as Dropout draw anew for each part"
+        because = "random layers such as Dropout draw anew for each chunk"
     elif differing or not logs_agree:
-        because = "what it tells of its metrics is made of those of the parts"
+        because = "what it tells of its metrics is made of those of the chunks"
     return Proof(tf, batch, share, joins, "equivalent" if because else "exact", because)
 
 
@@ -132,7 +132,7 @@ def _adds_up(tf, batch, share, together, apart, chunks):
     dense = [{n: tf.convert_to_tensor(g) for n, g in out["gradients"].items()} for out in (together, *apart)]
     largest = max(float(tf.reduce_max(tf.abs(tf.cast(g, tf.float32)))) for g in dense[0].values())
     if not largest:
-        raise Unsplittable("its step has no gradients to tell parts by")
+        raise Unsplittable("its step has no gradients to compare chunks by")
     for place, gradient in dense[0].items():
         added = sum(one[place] * tf.cast(by, gradient.dtype) for one, by in zip(dense[1:], shares))  # noqa: B905
         if not _same(tf, gradient, added, _tolerance(gradient), 1e-2 * largest):

@@ -134,9 +134,9 @@ class GoodStates:
     def release(self):
         """Memory is running out: the copy is let go, and no other is made."""
         if self.size:
-            self.forget("its copy was let go near the limit of memory")
+            self.forget("its copy was dropped near the memory limit")
 
-    def forget(self, because="acting on it has ended"):
+    def forget(self, because="healing of it has ended"):
         """Give the memory back; nothing is kept any more."""
         self.snapshot, self.cuda, self.busy = Snapshot(self.torch), None, False
         self.size = 0

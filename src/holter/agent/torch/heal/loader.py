@@ -270,8 +270,8 @@ class LoaderSplit:
         self.reported.add((chunks, profile.changed))
         because = profile.changed or "the loop sees %d iterations for each batch" % chunks
         if not profile.changed and self.norms.of(self.models):
-            because += ", and BatchNorm the statistics of each part"
-        text = "each batch of %d is handed out in %d parts, with one update for all" % (loader_pass.size, chunks)
+            because += ", and BatchNorm the statistics of each chunk"
+        text = "each batch of %d is handed out in %d chunks, with one update for all" % (loader_pass.size, chunks)
         keeps = "changed" if profile.changed else "equivalent"
         rows = loader_pass.rows
         self._say("intervention", keeps=keeps, text=text, because=because, batch=loader_pass.size, rows=rows)

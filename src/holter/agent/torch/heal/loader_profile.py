@@ -55,7 +55,7 @@ class LoaderProfile:
             return self.rules[number]
         known = [rule for rule in self.candidates.get(number, found) if rule in found]
         if not known:
-            raise Unsplittable("the loss is made up in another way in each part of a batch")
+            raise Unsplittable("the loss is made up in another way in each chunk of a batch")
         self.candidates[number] = known
         if self.rules[number] not in known:  # each time with fewer candidates: it comes to an end
             self.rules[number] = known[0]

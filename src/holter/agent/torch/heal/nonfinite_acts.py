@@ -89,7 +89,7 @@ class Acts:
             if ranks > 1:
                 self.off = True
                 self.states.forget()
-                self.why_off = "%d ranks train together, and each would have to leave out the same update" % ranks
+                self.why_off = "%d ranks train together, and each would have to skip the same update" % ranks
         return self.off
 
     def report_why_off(self):
@@ -179,13 +179,13 @@ class Acts:
 
     def _report_held(self, step, why):
         """An update was skipped, and running statistics that its batch had spoilt are put back."""
-        said, mended = "the update of step %d was left out: %s" % (step, why), self.states.mend()
+        said, mended = "the update of step %d was skipped: %s" % (step, why), self.states.mend()
         if mended:
             said += "; %d running statistics are those of step %d again" % (mended, self.states.step)
         if self.held > _MAX_REPORTS or why in self.reasons:
             if self.held & (self.held - 1):
                 return
-            said = "%d updates have been left out so far; the last, of step %d: %s" % (self.held, step, why)
+            said = "%d updates have been skipped so far; the last, of step %d: %s" % (self.held, step, why)
         self.reasons.add(why)
         self._acted("hold-update", step, said, "batch skipped")
 

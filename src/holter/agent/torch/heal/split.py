@@ -210,7 +210,7 @@ class Split:
         except Exception as error:
             self.agent.guard.caught("split", error)
             let_go(error)
-            why = "a part of it failed: %s" % type(error).__name__
+            why = "a chunk of it failed: %s" % type(error).__name__
         start.put_back()
         if call.with_graph:
             state.decline(why)
@@ -297,7 +297,7 @@ class Split:
         if chunks < 2 or key in self.reported:
             return
         self.reported.add(key)
-        text = (words + " run in %d parts of up to %d") % (size, chunks, rows)
+        text = (words + " run in %d chunks of up to %d") % (size, chunks, rows)
         self.agent.say(
             "intervention", act="split-batch", keeps=state.keeps, step=self.agent.beat.steps + 1, model=state.name,
             batch=size, rows=rows, because=state.because, text=text,

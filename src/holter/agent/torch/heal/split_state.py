@@ -46,8 +46,8 @@ class SplitState:
     def because(self):
         """Why it is not exact, in words."""
         if any(norm.training for norm in self.norms):
-            return "BatchNorm sees the statistics of each part"
-        return "random numbers are drawn for each part" if self.draws else ""
+            return "BatchNorm sees the statistics of each chunk"
+        return "random numbers are drawn for each chunk" if self.draws else ""
 
     def decline(self, why):
         """No call of this model is cut from here on."""

@@ -23,7 +23,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if found is None or found.exit_line is None:
         return None
     line = found.exit_line
-    claim = f"the script itself called for the exit at {line.short}, with exit code 0: {found.did}"
+    claim = f"the script itself called exit at {line.short}, with exit code 0: {found.did}"
     evidence = (Evidence("exit", f"{line.short} in {line.function or '?'}"),)
-    cures = (Cure("if that was no wish of yours: print the reason there, and exit with another code than 0"),)
+    cures = (Cure("if you did not want that: print the reason there, and exit with another code than 0"),)
     return Finding(CAUSE, "supported", claim, evidence, line.culprit, cures)

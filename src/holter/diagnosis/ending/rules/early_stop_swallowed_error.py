@@ -31,7 +31,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     at = f" at {frame.short}" if frame is not None else ""
     after = f" after {found.words}" if found.words else ""
     grade: Grade = "established" if found.raised.pid is not None else "supported"
-    claim = f"an error{at} went by{after}, and the command still ended with exit code 0: {root.headline}"
+    claim = f"an error{at} was raised{after}, but the command still ended with exit code 0: {root.headline}"
     evidence = [Evidence("error", root.headline, root.when)]
     if found.words:
         evidence.append(Evidence("steps", found.words))

@@ -29,7 +29,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
     if found is None or found.kind != RECLAIM:
         return None
     claim = (
-        f"files do not fit into memory beside the run: {size(found.rate)} that had been thrown out were read again "
+        f"files do not fit into memory beside the run: {size(found.rate)} that had been evicted were read again "
         f"each second, in {duration(found.seconds)} of {duration(found.of)} of training{price(found)}"
     )
     slower = found.slowdown is not None and found.slowdown >= 2
