@@ -217,3 +217,31 @@ def test_a_climb_before_the_first_step_is_told_by_where_it_happened():
         found.append((verdict(record).findings[0].cause, verdict(record).findings[0].grade))
 
     assert found == [("oversize.data", "supported"), ("oversize.model", "supported")]
+
+
+def on_gpu(weights: float, frames: list[dict]):
+    """A run whose first loss was refused 2 GiB by a card of 16 GB."""
+    record = ordinary_run(steps=False)
+    record.event("made", 2, pid=TRAINER, what="optimizer", name="AdamW", made=1, alive=1, weights=weights)
+    record.sample(30, nvidia={"list": [{"index": 0, "total": 16 * GB, "used": 15 * GB, "tree": 15 * GB}]})
+    record.event(
+        "exception", 59, pid=TRAINER, type="OutOfMemoryError", main=True, frames=frames,
+        message="CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.00 GiB",
+    )  # fmt: skip
+    return verdict(record.exit(60, 1))
+
+
+def test_a_loss_that_does_not_fit_is_the_batch_and_not_the_model():
+    """A model of 13 MB is not what fills a card: what its training keeps is known, and decides."""
+    user = {"file": "/home/u/train.py", "line": 9, "function": "step", "code": "F.cross_entropy(out, y)", "user": True}
+    inside = {"file": "/lib/python3.12/site-packages/torch/nn/functional.py", "line": 3504, "function": "cross_entropy"}
+
+    assert on_gpu(13e6, [user, inside]).findings[0].cause == "oversize.batch"
+    assert on_gpu(13e6, [user]).findings[0].cause == "oversize.batch"
+
+
+def test_a_model_whose_training_state_fills_the_card_is_the_model():
+    """Weights, gradients and Adam's two moments together."""
+    user = {"file": "/home/u/train.py", "line": 9, "function": "<module>", "code": "model.cuda()", "user": True}
+
+    assert on_gpu(3.5e9, [user]).findings[0].cause == "oversize.model"

@@ -208,7 +208,7 @@ def test_a_run_that_was_split_and_is_killed_all_the_same_is_met_at_the_loader() 
 @pytest.mark.parametrize(
     ("verdict", "feeds", "because"),
     [
-        (refused("the loss compares samples"), Feeds(), "could not hand it out in parts: the loss compares samples"),
+        (refused("the loss compares samples"), Feeds(), "could not hand it out in chunks: the loss compares samples"),
         (refused(), Feeds(loader=False), "come from no DataLoader"),
         (refused(), Feeds(trainer=True), "a Trainer counts"),
     ],

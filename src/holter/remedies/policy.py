@@ -112,7 +112,7 @@ def _not_cut(verdict: Verdict, remedy: Remedy, feeds: Feeds, resumes: bool) -> s
     tried = "the batch was split in place as far as it can be"
     declined = [act["because"] for act in verdict.interventions if act["act"] == "split-loader" and not act["done"]]
     if declined:
-        return f"{tried}, and its loader could not hand it out in parts: {declined[-1]}"
+        return f"{tried}, and its loader could not hand it out in chunks: {declined[-1]}"
     if not feeds.loader:
         return f"{tried}, and its batches come from no DataLoader that could hand them out in chunks"
     if feeds.trainer:

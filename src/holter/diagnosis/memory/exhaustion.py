@@ -38,7 +38,7 @@ _PARTS = (
         "step",
         re.compile(
             r"/torch/nn/modules/module\.py (?:_call_impl|_wrapped_call_impl|__call__)$|"
-            r"/torch/(?:_tensor|autograd/\w+)\.py |"
+            r"/torch/(?:_tensor|autograd/\w+|nn/functional)\.py |"
             r"/keras/(?:src/)?(?:backend/\w+/)?trainer\.py |/polymorphic_function\.py |/backprop\.py "
         ),
     ),
@@ -56,6 +56,7 @@ _UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1
 _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "RMSprop": 1, "Adagrad": 1}
 # Of the limit: where the state of the training alone takes this much, a smaller batch does not help.
 _MOST_OF_IT = 0.7
+_LITTLE_OF_IT = 0.4  # of the limit: a model that takes less is not what does not fit
 
 # Up to this many steps a run has not yet shown that its ordinary step fits.
 FIRST_STEPS = 5
@@ -153,8 +154,8 @@ def shape_of(
     in_step = in_step or (steps == 0 and where == "" and bool(record.of(Batch)))
     if steps == 0 and not in_step:
         return _before_the_first_step(record, curve, want, asked, on_device, where)
-    if steps == 0 and where == "update":
-        # Forward and backward were done: it is the optimizer's own state that there was no room for.
+    if steps == 0 and where == "update" and not _is_small(record, curve):
+        # Forward and backward were done: it is the optimizer's own state that there was no memory for.
         return "model", True, f"{want}in the optimizer's first update {reached}"
     if steps <= FIRST_STEPS and (need := state_of_training(record)) >= _MOST_OF_IT * _room(curve):
         return (
@@ -205,10 +206,11 @@ def _before_the_first_step(
     looks = memory_looks(record)
     known = where or looks
     model = where == "model" if known else any(event.what == "model" for event in record.of(Made))
+    model = model and not _is_small(record, curve)
     larger = bool(asked and curve and curve.limit and asked > curve.limit)
     # Looks all along a climb that began low: what filled it is seen, not guessed.
     climbed = len(looks) >= 3 and looks[0].used < 0.7 * looks[-1].used
-    shape = "model" if on_device or model else "data"
+    shape = "model" if model or (on_device and not _is_small(record, curve)) else "batch" if on_device else "data"
     return shape, larger or climbed, f"{want}before the first step {_reached(curve)}"
 
 
@@ -236,6 +238,11 @@ def state_of_training(record: RecordLike) -> float:
         if event.what == "optimizer" and event.made == 1:
             total += (event.weights or 0.0) * (2 + _STATES.get(event.name, 0))
     return total
+
+
+def _is_small(record: RecordLike, curve: MemoryCurve | None) -> bool:
+    """Tell whether weights, gradients and optimizer state are known, and far from what there is: not to blame."""
+    return 0 < state_of_training(record) < _LITTLE_OF_IT * _room(curve)
 
 
 def _room(curve: MemoryCurve | None) -> float:
