@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     flag_value="safe",
     metavar="[=all]",
     help="Keep the run going: split a batch that does not fit, with the same update; start a run that ran out of "
-    "memory again from its last state. --heal=all also allows what changes the result, such as another precision or "
-    "learning rate.",
+    "memory again from its last state. --heal=all also allows what changes the result, such as another learning rate.",
 )
 @click.option(
     "--resume-args",
