@@ -240,3 +240,36 @@ def test_with_a_state_it_goes_on_from_there(cases: dict[str, Case]) -> None:
     assert later.printed("samples") == 3 * 256
     assert later.printed("loss") == pytest.approx(cases["free later"].printed("loss"), rel=1e-3)
     assert "goes on after step" in later.err
+
+
+LEFT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def main():
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(TensorDataset(torch.randn(64, 8), torch.randn(64, 1)), batch_size=16)
+    for epoch in range(3):
+        for x, y in loader:
+            loss = nn.functional.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if epoch == 1:
+                LEAVE
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("leave", "count"), [("raise RuntimeError('out of memory')", 0), ("break", 1)], ids=["an error", "its own choice"]
+)
+def test_a_loop_that_an_error_has_left_did_not_count_its_chunks(tmp_path, leave: str, count: int) -> None:
+    """Only one that is left by choice may have ended early; after an error smaller chunks are still to be tried."""
+    done = run(tmp_path, LEFT.replace("LEAVE", leave), HOLTER_HEAL="safe", HOLTER_LOADER="2")
+
+    told = [event for event in done.kind("declined") if "the loop was left" in event["because"]]
+    assert len(told) == count

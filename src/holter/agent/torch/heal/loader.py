@@ -214,8 +214,12 @@ class LoaderSplit:
             self.norms.firm()
 
     def _abandoned(self, loader_pass):
-        """A pass was left before its end: a loop that counts its iterations has counted chunks."""
-        iterations = loader_pass.chunks_learnt if loader_pass.led and loader_pass.open else 0
+        """A pass was left before its end: a loop that counts its iterations has counted chunks.
+
+        One that the end of the process has left, as an uncaught error does, has not counted.
+        """
+        is_left = loader_pass.led and loader_pass.open and not self.agent.exit_hooks.is_over
+        iterations = loader_pass.chunks_learnt if is_left else 0
         if iterations and "abandoned" not in self.reported and not loader_pass.profile.declined:
             self.reported.add("abandoned")
             because = "the loop was left after %d iterations, which were %d batches: if it counts them, it ended early"
