@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holter.diagnosis.slow.data_wait import TRAINED
 from tests.endings.ward import TORCH, Case, as_text
 
-SECONDS = 1.5 * TRAINED  # before which nothing is said of anybody's data
+SECONDS = 20
 
 LOADER = (
     TORCH

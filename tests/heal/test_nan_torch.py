@@ -248,8 +248,9 @@ def test_elements_at_the_edge_of_a_function_are_not_left_out_one_by_one(tmp_path
 
     assert healed.code == 0
     assert set(acts(healed)) <= {"hold-update", "go-back"}
-    (told,) = healed.kind("declined")
-    assert "`log` at line 20" in told["because"]
+    # How often gradients are read goes by time: it lets go at last, or the run is over before.
+    told = [*(one["text"] for one in healed.kind("intervention")), *(one["because"] for one in healed.kind("declined"))]
+    assert any("`log` at line 20" in one for one in told), told
 
 
 def test_the_step_of_a_closure_is_judged_inside_it(tmp_path: Path) -> None:

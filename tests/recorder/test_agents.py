@@ -216,7 +216,7 @@ def test_a_process_with_the_number_of_an_earlier_one_is_recorded(holter: Holter)
 @pytest.mark.root
 def test_a_ring_takes_a_small_part_of_a_small_folder(small_disk: Path, tmp_path: Path) -> None:  # noqa: F811
     """What is there belongs to the user; a smaller ring goes round sooner, and is read like any other."""
-    with pytest.raises(OSError, match="too little room"):
+    with pytest.raises(OSError, match="too little space"):
         Ring(str(small_disk))
     subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
     small, usual = Ring(str(small_disk)), Ring(str(tmp_path))

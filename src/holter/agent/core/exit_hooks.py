@@ -80,12 +80,11 @@ class ExitHooks:
         self.pid = os.getpid()
         self.last_acts = []
         self.exit_called = []  # called with the user's frame that calls for the exit
-        self._watching = self.is_over = False  # the interpreter is on its way out
+        self._watching = False
 
     def at_exit(self):
         if os.getpid() != self.pid:
             return
-        self.is_over = True
         for act in self.last_acts:
             act()
         fields = uncaught()

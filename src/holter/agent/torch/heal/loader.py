@@ -44,6 +44,7 @@ class LoaderSplit:
         self.drawing = False
         self.backwards = 0  # of the present chunk
         self.reported = set()
+        self.left_early = ""  # what is to be said of a pass that was left before its end
         self.batches_of = len
         self.norms = SoftNorms(torch)
         self.once = OncePerBatch(self)
@@ -69,6 +70,7 @@ class LoaderSplit:
         if not self.armed:
             self.armed = True
             self.agent.say("armed", act="split-loader")
+            self.agent.exit_hooks.last_acts.append(self.guard(self._report_left_early))
             self.patch()
 
     def patch(self):
@@ -103,6 +105,7 @@ class LoaderSplit:
 
     def begins(self, loader, iterator):
         """A pass over a loader begins, says the adapter."""
+        self._report_left_early()
         if self.wanted != self.chunks and not any(one.open and one.cut for one in self.passes.values()):
             self.chunks = self.wanted
         if self.chunks < 2:
@@ -214,17 +217,18 @@ class LoaderSplit:
             self.norms.firm()
 
     def _abandoned(self, loader_pass):
-        """A pass was left before its end: a loop that counts its iterations has counted chunks.
-
-        One that the end of the process has left, as an uncaught error does, has not counted.
-        """
-        is_left = loader_pass.led and loader_pass.open and not self.agent.exit_hooks.is_over
-        iterations = loader_pass.chunks_learnt if is_left else 0
-        if iterations and "abandoned" not in self.reported and not loader_pass.profile.declined:
-            self.reported.add("abandoned")
+        """A pass was left before its end: a loop that counts its iterations has counted chunks."""
+        iterations = loader_pass.chunks_learnt if loader_pass.led and loader_pass.open else 0
+        if iterations and not loader_pass.profile.declined:
             because = "the loop was left after %d iterations, which were %d batches: if it counts them, it ended early"
-            self._say("declined", because=because % (iterations, loader_pass.drawn))
+            self.left_early = self.left_early or because % (iterations, loader_pass.drawn)
         self._closed(loader_pass)
+
+    def _report_left_early(self):
+        """Once the run has gone on, or ended well: a loop that an error has left did not count."""
+        if self.left_early and "abandoned" not in self.reported and getattr(sys, "last_type", None) is None:
+            self.reported.add("abandoned")
+            self._say("declined", because=self.left_early)
 
     def midway(self, iterator):
         """Tell whether a batch of this iterator is only handed out in part."""
