@@ -186,7 +186,7 @@ def test_an_error_that_went_through_the_split_in_place_is_met_at_the_loader() ->
         ledger.changes.append(ruling.remedy)
         parts.append(ruling.remedy.environ["HOLTER_LOADER"])
 
-    assert parts == ["2", "8", "32"]
+    assert parts == ["2", "4", "16"]
     assert "was tried" in rule_on(refused(), ledger, resumes=False, said_so=True).declined
 
 
