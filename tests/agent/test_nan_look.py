@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -320,3 +321,30 @@ def test_an_eager_tape_is_looked_at_before_its_update(tmp_path: Path) -> None:
     assert watched.out == plain.out
     assert (found["step"], found["what"]) == (5, "loss")
     assert found["params"]["bad"] == 0
+
+
+PROFILED = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+with torch.profiler.profile() as seen:
+    for step in range(200):
+        x = torch.randn(16, 8) * (1e4 if step > 100 and step % 20 == 0 else 1)
+        loss = model(x).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+print(sorted({event.key for event in seen.key_averages() if event.key.startswith("aten::")}))
+"""
+
+
+@torch_only
+def test_a_look_at_a_loss_far_above_the_rest_is_seen_by_no_profiler(tmp_path: Path) -> None:
+    """The operations that a profiler counts are those of the script alone."""
+    watched = run(tmp_path / "watched", PROFILED)
+
+    assert "aten::mean" in watched.out
+    assert not re.search("aten::(aminmax|amax|argmax|isfinite|isnan)", watched.out)

@@ -60,7 +60,7 @@ class NanWatch:
         """A loss before its backward; `tensor` still has its graph."""
         if loss - loss == 0.0:
             self.history.add(loss)
-            if loss > self.history.alarm and self.history.wants_spike():
+            if loss > self.history.alarm and self.adapter.unseen.may_compute() and self.history.wants_spike():
                 self.history.spikes.append(self.look.spike(loss, sys._getframe(2)))
         else:
             if self.history.wants_look():
