@@ -27,7 +27,10 @@ _LOCKS = frozenset(
 )
 _LOCK_FILE = re.compile(r"(?:^|/)(?:threading|queue|_weakrefset)\.py$|/multiprocessing/|/concurrent/futures/|/asyncio/")
 _LOCK_CALL = re.compile(r"PyThread_acquire_lock|sem_(?:timed|clock)?wait|semlock_acquire", re.I)
-_LOCK_CODE = re.compile(r"\.(?:acquire|wait|join|get|put|result)\(|^with .*lock", re.I)
+# A bare name after `with`, whatever it is called: nothing else is entered without a frame of its own.
+_LOCK_CODE = re.compile(r"\.(?:acquire|wait|join|get|put|result)\(|^(?:async )?with [\w.\[\]'\"]+(?: as \w+)?:")
+_A_LOCK = "a lock that is not released"
+_FORKED = "start children with spawn, or before threads take locks: a fork copies a lock that is held for ever"
 _IO_FILE = re.compile(r"(?:^|/)(?:socket|ssl|http/client|selectors)\.py$|/(?:urllib3|requests|s3fs|fsspec|botocore)/")
 _IO_CODE = re.compile(
     r"\.(?:read|readline|readlines|recv|recv_into|write|connect|accept)\(|\bopen\(|\binput\(|urlopen\("
@@ -140,7 +143,12 @@ def _in_c(record: RecordLike, stall: Stall, inside: tuple[Frame, ...], code: str
         return Wait("io", surer if wchan else "hypothesis", f"waits in a read or write{on}")
     held = _LOCK_CODE.search(code) or any(_LOCK_CALL.search(frame.function) for frame in inside)
     if bare and held and idle and call in ("", "futex", "futex_waitv"):
-        return Wait("deadlock", "supported", f"waits for {_what_lock(code)}")
+        what = _what_lock(code)
+        forked = roles(record).get(stall.pid or 0) == "worker"  # what it waits for may have been held when it was made
+        if forked and what == _A_LOCK:
+            words = f"is a data worker (pid {stall.pid}) and waits for {what}: most likely it was held when the worker was forked"
+            return Wait("deadlock", "supported", words, _FORKED)
+        return Wait("deadlock", "supported", f"waits for {what}")
     return Wait("deadlock", "hypothesis", _else(stall.cpu, call or wchan))
 
 
@@ -149,7 +157,7 @@ def _what_lock(code: str) -> str:
         return "a thread or process that does not end"
     if re.search(r"\.(?:get|put)\(", code):
         return "a queue that nobody serves"
-    return "a lock that is not released"
+    return _A_LOCK
 
 
 def _child(record: RecordLike, stall: Stall, stacks: list[Stack], sure: Grade) -> Wait:
@@ -210,7 +218,7 @@ def _cure_of_child(at: Frame) -> str:
     if at.name in ("_finalize_join", "_exit_function"):
         return "take everything out of the queue before the join: a child ends only when what it put has been taken"
     if _LOCK_CODE.search(at.code):
-        return "start children with spawn, or before threads take locks: a fork copies a lock that is held for ever"
+        return _FORKED
     return "see why the child does not go on from that line; give the wait a timeout"
 
 
