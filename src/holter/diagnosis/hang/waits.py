@@ -146,7 +146,7 @@ def _in_c(record: RecordLike, stall: Stall, inside: tuple[Frame, ...], code: str
         what = _what_lock(code)
         forked = roles(record).get(stall.pid or 0) == "worker"  # what it waits for may have been held when it was made
         if forked and what == _A_LOCK:
-            words = f"is a data worker (pid {stall.pid}) and waits for {what}: most likely it was held when the worker was forked"
+            words = f"is a data worker (pid {stall.pid}) and waits for {what}: most likely held when it was forked"
             return Wait("deadlock", "supported", words, _FORKED)
         return Wait("deadlock", "supported", f"waits for {what}")
     return Wait("deadlock", "hypothesis", _else(stall.cpu, call or wchan))
