@@ -273,3 +273,78 @@ def test_a_loop_that_an_error_has_left_did_not_count_its_chunks(tmp_path, leave:
 
     told = [event for event in done.kind("declined") if "the loop was left" in event["because"]]
     assert len(told) == count
+
+
+# Loops that draw a batch while they learn from the one before: pieces of it would each get an update of their own.
+AHEAD = """
+import queue, threading, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def generator(loader):
+    drawn = iter(loader)
+    waiting = next(drawn)
+    for batch in drawn:
+        yield waiting
+        waiting = batch
+    yield waiting
+
+class prefetcher:
+    def __init__(self, loader):
+        self.drawn = iter(loader)
+        self.preload()
+    def preload(self):
+        self.waiting = next(self.drawn, None)
+    def __iter__(self):
+        return self
+    def __next__(self):
+        batch = self.waiting
+        if batch is None:
+            raise StopIteration
+        self.preload()
+        return batch
+
+def thread(loader):
+    ready = queue.Queue(2)
+    def draw():
+        for batch in loader:
+            ready.put(batch)
+        ready.put(None)
+    threading.Thread(target=draw, daemon=True).start()
+    return iter(ready.get, None)
+
+def passed_on(loader):
+    for x, y in loader:
+        x = x * 1.0
+        yield x, y
+
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(64, 8), torch.randn(64, 1)), batch_size=16)
+for epoch in range(2):
+    for x, y in HOW(loader):
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+print(*model.weight.flatten().tolist())
+"""
+
+
+@pytest.mark.parametrize("how", ["generator", "prefetcher", "thread", "passed_on"])
+def test_a_batch_that_is_held_back_is_never_learnt_from_in_pieces(tmp_path, how: str) -> None:
+    """Drawn ahead it is left whole, with the reason; a generator that passes on what it has drawn is no obstacle."""
+    text = AHEAD.replace("HOW", how)
+    plain = run(tmp_path / "plain", text)
+    healed = run(tmp_path / "healed", text, HOLTER_HEAL="safe", HOLTER_LOADER="2")
+
+    found = [[float(word) for word in one.out.split()] for one in (plain, healed)]
+    assert found[1] == pytest.approx(found[0], rel=1e-4, abs=1e-6)
+    declined = [event["because"] for event in healed.kind("declined")]
+    if how == "passed_on":
+        assert [event["act"] for event in healed.kind("intervention")] == ["split-loader"]
+        assert declined == []
+    else:
+        assert found[1] == found[0]
+        assert [because for because in declined if "may hold one back" in because]

@@ -6,6 +6,7 @@ itself would end after some of its updates; so would a Trainer, which counts by 
 
 import ast
 import linecache
+import sys
 
 from ..core.user_frame import is_user_file
 
@@ -26,24 +27,58 @@ _NOT_FINITE = {"isnan", "isinf", "isfinite"}
 
 def who_counts(frame, only_faster=False):
     """Why the loop that draws from a loader can't be handed chunks, or an empty string."""
+    drawn_by = ""  # a function of the script's own between the loader and its loop
     while frame is not None:
-        root = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        root, name = str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_code.co_name
         if root in _TRAINERS:
             return _TRAINERS[root]
-        if is_user_file(frame.f_code.co_filename):
-            loop = _innermost_loop(frame)
-            if isinstance(loop, ast.While) or (loop is not None and _is_counted(loop.iter)):
-                return "the loop asks for a number of batches (line %d), and would end early" % loop.lineno
-            why = _what_hangs_on_it(loop) if loop is not None and only_faster else ""
-            if why:
-                return why
-            if loop is not None and not frame.f_code.co_flags & _GENERATOR:
-                return ""
-            root = ""
-        if only_faster and root not in _HAND_ON:
-            return "the batches pass through `%s`, which may hold one back" % frame.f_code.co_name
+        if not is_user_file(frame.f_code.co_filename):
+            drawn_by = drawn_by or ("" if root in _HAND_ON else name)
+            frame = frame.f_back
+            continue
+        loop, is_generator = _innermost_loop(frame), frame.f_code.co_flags & _GENERATOR
+        if isinstance(loop, ast.While) or (loop is not None and _is_counted(loop.iter)):
+            return "the loop asks for a number of batches (line %d), and would end early" % loop.lineno
+        why = _what_hangs_on_it(loop) if loop is not None and only_faster else ""
+        if why:
+            return why
+        if is_generator and not only_faster and (name == "<genexpr>" or _passes_each_on(loop)):
+            frame = frame.f_back
+            continue
+        if is_generator or loop is None:
+            drawn_by = drawn_by or name
+        # One that is held back while the next is drawn would be learnt from in pieces, with an update for each.
+        if drawn_by and (is_generator or loop is not None or only_faster):
+            return "the batches pass through `%s`, which may hold one back" % drawn_by
+        if loop is not None:
+            return "" if _is_main_thread() else "the batches are drawn in another thread, which may hold one back"
         frame = frame.f_back
     return ""
+
+
+def _is_main_thread():
+    threading = sys.modules.get("threading")
+    return threading is None or threading.current_thread() is threading.main_thread()
+
+
+def _passes_each_on(loop):
+    """Tell whether a generator yields what it has just drawn: each `yield` reads the loop's own variable."""
+    if not isinstance(loop, ast.For):
+        return False
+    fresh, yields = _names(loop.target), 0
+    for statement in loop.body:
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.Yield, ast.YieldFrom)):
+                yields += 1
+                if not _names(node) & fresh:
+                    return False
+        if isinstance(statement, ast.Assign) and _names(statement.value) & fresh:
+            fresh |= {name for target in statement.targets for name in _names(target)}
+    return yields > 0
+
+
+def _names(node):
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
 def _innermost_loop(frame):
