@@ -27,6 +27,7 @@ class Neighbours:
         self.every = CALM
         self._proc = proc
         self._clock = clock
+        self._booted = _booted(proc)
 
     def read(self, tree: Tree) -> Reading:
         began = self._clock()
@@ -39,13 +40,17 @@ class Neighbours:
 
     def _row(self, stat: Stat) -> dict[str, Any]:
         row: dict[str, Any] = {"pid": stat.pid, "rss": stat.rss * PAGE, **owner_of(stat.pid, self._proc)}
-        try:
-            lines = read_whole(f"{self._proc}/stat").splitlines()
-            booted = next(int(line.split()[1]) for line in lines if line.startswith(b"btime"))
-            row["started"] = booted + stat.start / TICKS
-        except (OSError, ValueError, StopIteration):
-            pass
+        if self._booted is not None:
+            row["started"] = self._booted + stat.start / TICKS
         return row
+
+
+def _booted(proc: str) -> int | None:
+    """When the machine was started, in wall-clock seconds: asked once, for the page has a line for each core."""
+    try:
+        return next(int(line.split()[1]) for line in read_whole(f"{proc}/stat").splitlines() if line[:5] == b"btime")
+    except (OSError, ValueError, StopIteration):
+        return None
 
 
 PROBES = [Neighbours]

@@ -17,6 +17,7 @@ from holter.diagnosis.ending.tracebacks import Raised
 from holter.diagnosis.leak.growth import Growth, by_step, growth_by_epoch, growth_of, later_growth, steady_rise
 from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, process_curve
 from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, memory_looks
+from holter.diagnosis.memory.pool import first_size
 from holter.finding import Ending, Evidence, Grade
 from holter.record.events.agent import Adapter, Batch, Made
 from holter.units import count, share, size
@@ -50,7 +51,6 @@ _PARTS = (
 _ASKED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) ([\d.]{1,20}) (bytes|[KMGTP]i?B)")
 # Under set_per_process_memory_fraction this is the limit, not the card's size.
 _ALLOWED = re.compile(r"([\d.]{1,20}) ([KMGTP]iB) allowed; ")
-_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
 
 # How many values an optimizer keeps for each weight; those that keep none are not listed.
 _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "RMSprop": 1, "Adagrad": 1}
@@ -90,7 +90,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     if kill is not None and ending.kind != "oom-killed" and kill.role != "trainer":
         kill = None  # the run outlived it: a helper's lack of memory is not the run's
     curve = device_curve(record) if on_device else memory_curve(record)
-    allowed = _first_size(_ALLOWED, said)
+    allowed = first_size(_ALLOWED, said)
     if curve is not None and on_device and allowed:
         curve = replace(curve, limit=allowed, kind="own")
     suspected = False
@@ -99,7 +99,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         suspected = ending.kind == "killed" and ending.signal in ("SIGKILL", None) and curve is not None
         if not suspected or curve is None or curve.nearness < 0.95:
             return None
-    progress, asked = progress_of(record), _asked(said)
+    progress, asked = progress_of(record), first_size(_ASKED, said)
     if kill is not None and curve is not None and not on_device:
         curve = curve.until(kill.at)
     where = _where(record, raised if refused else None)
@@ -123,18 +123,6 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         frame = (gathered_by(record, victim) if shape == "data" else None) or filled_by(record, victim)
     in_worker = kill is not None and kill.role == "worker"
     return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress, in_worker, asked)
-
-
-def _asked(said: str) -> float | None:
-    return _first_size(_ASKED, said)
-
-
-def _first_size(pattern: re.Pattern[str], said: str) -> float | None:
-    match = pattern.search(said)
-    try:
-        return float(match[1]) * _UNITS[match[2][0].lower()] if match else None
-    except ValueError:
-        return None
 
 
 def shape_of(
@@ -206,11 +194,12 @@ def _before_the_first_step(
     looks = memory_looks(record)
     known = where or looks
     model = where == "model" if known else any(event.what == "model" for event in record.of(Made))
-    model = model and not _is_small(record, curve)
     larger = bool(asked and curve and curve.limit and asked > curve.limit)
     # Looks all along a climb that began low: what filled it is seen, not guessed.
     climbed = len(looks) >= 3 and looks[0].used < 0.7 * looks[-1].used
-    shape = "model" if model or (on_device and not _is_small(record, curve)) else "batch" if on_device else "data"
+    shape = "batch" if on_device else "data"
+    if (model or on_device) and not _is_small(record, curve):
+        shape = "model"
     return shape, larger or climbed, f"{want}before the first step {_reached(curve)}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -212,34 +213,53 @@ def _group_points(record: RecordLike) -> Points:
 
 def _tree_points(record: RecordLike) -> Points:
     # Resident sizes count shared pages once per process; the rare proportional reading says how many bytes that is.
-    known = _counted_twice(record)
+    shared = _SharedPages(record)
     found = []
     for m, reading in record.readings(Processes):
         if reading.rss is not None and reading.rss > 0:
-            found.append((m, max(0.0, reading.rss - _surplus(known, m, reading.count)) + (reading.swap or 0.0)))
+            found.append((m, max(0.0, reading.rss - shared.surplus(m, reading.count)) + (reading.swap or 0.0)))
     return tuple(found)
 
 
-def _surplus(known: list[tuple[float, int | None, float]], m: float, count: int | None) -> float:
-    """Give by how much resident sizes overstate a tree: as it was last measured with as many processes.
+class _SharedPages:
+    """By how much resident sizes overstate a tree, by when that was measured and of how many processes.
 
-    Where it never was (workers are being forked), each process beyond the first shares as much as in the next reading.
+    Asked for every sample of a week: all is found by halving, nothing by walking.
     """
-    alike = [(at, surplus) for at, of, surplus in known if of == count]
-    if alike:
-        return ([surplus for at, surplus in alike if at <= m][-1:] or [alike[0][1]])[0]
-    _, of, surplus = min(known, key=lambda one: abs(one[0] - m), default=(0.0, 0, 0.0))
-    return surplus * ((count or 1) - 1) / (of - 1) if of and of > 1 else 0.0
+
+    def __init__(self, record: RecordLike) -> None:
+        sizes = record.readings(Processes)
+        times = [m for m, _ in sizes]
+        self.all: list[tuple[float, int | None, float]] = []
+        self.of: dict[int | None, list[tuple[float, float]]] = {}
+        for m, reading in record.readings(Proportional):
+            if reading.pss and sizes:
+                beside = sizes[_nearest(times, m)][1]
+                surplus = max(0.0, (reading.rss or beside.rss or 0.0) - reading.pss)
+                self.all.append((m, beside.count, surplus))
+                self.of.setdefault(beside.count, []).append((m, surplus))
+        self.times = [m for m, _, _ in self.all]
+
+    def surplus(self, m: float, count: int | None) -> float:
+        """As it was last measured with as many processes.
+
+        Where it never was (workers are being forked), each beyond the first shares as much as in the nearest reading.
+        """
+        alike = self.of.get(count)
+        if alike:
+            return alike[max(0, bisect_right(alike, (m, float("inf"))) - 1)][1]
+        if not self.all:
+            return 0.0
+        _, of, surplus = self.all[_nearest(self.times, m)]
+        return surplus * ((count or 1) - 1) / (of - 1) if of and of > 1 else 0.0
 
 
-def _counted_twice(record: RecordLike) -> list[tuple[float, int | None, float]]:
-    """Give when shared pages were measured, of how many processes, and by how much resident sizes overstate them."""
-    found, sizes = [], record.readings(Processes)
-    for m, reading in record.readings(Proportional):
-        beside = min(sizes, key=lambda pair: abs(pair[0] - m), default=None)
-        if reading.pss and beside is not None:
-            found.append((m, beside[1].count, max(0.0, (reading.rss or beside[1].rss or 0.0) - reading.pss)))
-    return found
+def _nearest(times: list[float], m: float) -> int:
+    """Give the place of the nearest of some times in order; of two as near the earlier one."""
+    at = bisect_left(times, m)
+    if at == 0 or (at < len(times) and times[at] - m < m - times[at - 1]):
+        return at
+    return at - 1
 
 
 @once

@@ -23,7 +23,7 @@ _FREE = re.compile(rf"of which {_SIZE} is free|; {_SIZE} free;")
 # TensorFlow's allocator writes this to its log, then a dump of its pool.
 _BFC = re.compile(rf"Allocator \((?P<name>[^)]*)\) ran out of memory trying to allocate {_SIZE}")
 _STATS = re.compile(r"Limit:\s+(?P<limit>\d{1,20})\s+InUse:\s+(?P<used>\d{1,20})")
-_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ def pool_of(record: RecordLike, raised: Raised | None) -> Pool | None:
 
 
 def _pytorch(record: RecordLike, said: str) -> Pool | None:
-    asked, unallocated, in_all = _first(_ASKED, said), _first(_UNALLOCATED, said), _first(_IN_ALL, said)
+    asked, unallocated, in_all = first_size(_ASKED, said), first_size(_UNALLOCATED, said), first_size(_IN_ALL, said)
     # Under a limit of the process's own (set_per_process_memory_fraction) what is free on the card is not its to take.
-    free = 0.0 if " allowed; " in said else _first(_FREE, said) or 0.0
+    free = 0.0 if " allowed; " in said else first_size(_FREE, said) or 0.0
     allocated = next((size for match in _ALLOCATED.finditer(said) if (size := _size(match.groups()))), None)
     if allocated is None:
         return None
@@ -71,7 +71,8 @@ def _tensorflow(record: RecordLike, said: str) -> Pool | None:
     return Pool("tensorflow", asked, used, max(0.0, limit - used), 0.0, f"by the allocator {refused[-1]['name']}")
 
 
-def _first(pattern: re.Pattern[str], said: str) -> float | None:
+def first_size(pattern: re.Pattern[str], said: str) -> float | None:
+    """Give the first amount that a pattern finds in a message, in bytes."""
     match = pattern.search(said)
     return _size(match.groups()) if match else None
 
