@@ -91,6 +91,14 @@ class Counting(Net):
         return super().forward(x)
 
 
+class Measuring(Net):
+    """Keeps what its last batch was, in a new list each time, which often lies where the one before lay."""
+
+    def forward(self, x: Any) -> Any:
+        self.sizes = [len(x)]
+        return super().forward(x)
+
+
 class Codebook(Net):
     """Keeps a running mean of its own in a buffer."""
 
@@ -236,6 +244,7 @@ DECLINED: dict[str, tuple[Callable[[], nn.Module], Step, str]] = {
     "an auxiliary loss elsewhere": (Registry, plus_registry, "more than what it returns hangs on its graph"),
     "features caught by a hook": (hooked, plus_features, "a hook on Linear would see each chunk"),
     "a count of calls": (Counting, squares, "each call changes Counting.calls"),
+    "the size of the last batch": (Measuring, squares, "each call changes Measuring.sizes"),
     "a running mean": (Codebook, squares, "each call changes Codebook.mean"),
     "a weight from elsewhere": (Borrowing, squares, "weights that are not found among its own"),
     "weights in a list": (Listed, squares, "weights that are not found among its own"),
