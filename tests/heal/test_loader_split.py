@@ -31,6 +31,7 @@ DECLINED = {
     "divided_by_a_draw": "divided by a number that is not found in the batch",
     "in_turns": "several updates are made with each batch",
     "clipped_by_hand": "changed by hand",
+    "replaced_by_hand": "changed by hand",
     "dropped_by_hand": "changed by hand",
     "warmed_up_by_count": "its own count of iterations",
     "with_a_closure": "within a closure",

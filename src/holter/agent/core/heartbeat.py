@@ -4,9 +4,10 @@ This is the hot path. Each call costs a fraction of a microsecond and touches no
 memory: no locks, no I/O, no allocation that lives on. Two things keep it small where steps are short:
 - a slot is written at most every 20 ms and then covers all steps since the last one; the number of steps itself is
   in the header at every step;
-- of steps shorter than 20 ms one in a window is split into phases, and at most every eighth. Adapters look at `skim`:
-  while it is not zero they count it down and pass through. A loop that makes no steps, such as a validation, runs it
-  out at once.
+- where the steps of late took less than 10 ms in the mean, one in 20 ms is split into phases, and at most every
+  eighth. The mean, as a loop often alternates: with two workers, a batch that was waited for and one that lay ready.
+  Adapters look at `skim`: while it is not zero they count it down and pass through. A loop that makes no steps, such as
+  a validation, runs it out at once.
 """
 
 import errno
@@ -21,7 +22,8 @@ from ...record import ring_format as f
 
 _pack = f.BODY.pack
 _WINDOW = 20_000_000  # ns between slots
-_SHORT_STEP = 20_000_000  # ns: steps below this are skimmed
+_SHORT_STEP = 10_000_000  # ns: steps below this are skimmed
+_OF_LATE = 32  # steps that the pace is the mean of, the later ones more than the earlier
 _SKIMMED = 8  # at most one short step in this many is split into phases
 _SKIMMED_CALLS = 10  # calls of adapters that one skimmed step may take
 _NONE = [0] * len(f.PHASES)
@@ -49,6 +51,7 @@ class Beat:
         "make_ring",
         "n",
         "open_",
+        "pace",
         "phase",
         "put",
         "seq",
@@ -78,6 +81,7 @@ class Beat:
         self.spent = list(_NONE)  # of the present step, by phase
         self.steps = self.epoch = self.seq = 0
         self.skim = self.skim_until = self.skipped = 0
+        self.pace = 2 * _SHORT_STEP  # the first steps are all split
         self.write_at = self.batch = 0
         self.lr = nan
         self._new_window()
@@ -180,7 +184,9 @@ class Beat:
         one = spent[1] + spent[2] + spent[3] + spent[4] + spent[5]
         self.ended = now
         self.time += passed
-        self.n += n + self.skipped
+        count = n + self.skipped
+        self.n += count
+        self.pace += (passed // count - self.pace) * min(count, _OF_LATE) // _OF_LATE
         self.full += n
         self.full_time += one
         usual = max(0, passed - one) // self.skipped if self.skipped else one
@@ -191,7 +197,7 @@ class Beat:
         for phase in _TIMED:
             sums[phase] += spent[phase]
         spent[:] = _NONE
-        if one < _SHORT_STEP:
+        if one < _SHORT_STEP and self.pace < _SHORT_STEP:
             self.skim_until = now + max(_WINDOW, (_SKIMMED - 1) * one)
             self.skim = _SKIMMED_CALLS
         self.flags |= flags

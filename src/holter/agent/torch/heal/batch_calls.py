@@ -5,6 +5,7 @@ are set to zero only when those of a full batch have been used.
 """
 
 import functools
+import weakref
 
 from ...heal.leaves import Unsplittable
 
@@ -234,7 +235,7 @@ class OncePerBatch:
             if self.stepped:
                 self._broken(_SEVERAL)
         elif not current.profile.settled and current.at:
-            if self.marks is not None and _marks(self.split.weights()) != self.marks:
+            if self.marks is not None and not _as_marked(self.split.weights(), self.marks):
                 self._broken(_BY_HAND)
             # By its share of the length, a rate is that of the same place of the pass, in either count.
             if self.rates is not None and self._rates() != self.rates and not self.asked_length:
@@ -251,7 +252,27 @@ class OncePerBatch:
 
 def _marks(weights):
     """What changes when a gradient or a weight is written to, or replaced."""
-    return [(id(w.grad), w.grad._version if w.grad is not None else 0, w._version) for w in weights]
+    return [(_ref(w.grad), _version(w.grad), w._version) for w in weights]
+
+
+def _as_marked(weights, marks):
+    return len(weights) == len(marks) and all(
+        _is(w.grad, ref) and _version(w.grad) == of_gradient and w._version == of_weight
+        for w, (ref, of_gradient, of_weight) in zip(weights, marks)  # noqa: B905
+    )
+
+
+def _ref(gradient):
+    """Weak, as a gradient that is let go has to be gone; no address, as another may come to lie there."""
+    return None if gradient is None else weakref.ref(gradient)
+
+
+def _is(gradient, ref):
+    return ref is None if gradient is None else ref is not None and ref() is gradient
+
+
+def _version(gradient):
+    return 0 if gradient is None else gradient._version
 
 
 # --- BatchNorm beneath chunks of a batch: its running statistics move with each chunk by as much less as there are
