@@ -55,7 +55,7 @@ KEEPER = """To the recorder alone the keeper tells `stopped`, `continued` (which
 recorder writes on here.
 """
 
-SKIMMED = "Where steps take less than 10 ms in the mean, one in eight or fewer is split into phases, and stands for all."
+SKIMMED = "Where steps take less than 10 ms in the mean, one in eight or fewer is split into phases and stands for all."
 TYPES = {int: "int", float: "number", str: "text", bool: "bool", Any: ""}
 
 

@@ -224,6 +224,54 @@ def test_gradients_accumulated_over_batches_are_one_step(tmp_path: Path) -> None
     assert done.words[4] == 3
 
 
+BY_HAND = """
+    import time, torch, holter
+    model = torch.nn.Linear(8, 1)
+    for step in range(40):
+        loss = model(torch.ones(4, 8)).pow(2).mean()
+        loss.backward()
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight -= 0.1 * weight.grad
+                weight.grad = None
+        time.sleep(0.005)
+"""
+
+
+def test_weights_that_are_updated_by_hand_make_each_backward_a_step(tmp_path: Path) -> None:
+    found = run(tmp_path, BY_HAND)
+
+    assert found.words is not None
+    assert found.words[4] == 40
+    assert found.kind("batch")
+
+
+def test_steps_that_the_script_counts_itself_are_not_counted_twice(tmp_path: Path) -> None:
+    found = run(tmp_path, BY_HAND + "        holter.step(loss=loss)\n")
+
+    assert found.words is not None
+    assert found.words[4] == 40
+
+
+def test_a_backward_that_trains_nothing_counts_no_step(tmp_path: Path) -> None:
+    """As in a gradient with respect to an input, before the training has its optimizer."""
+    text = """
+        import torch
+        x = torch.ones(3, requires_grad=True)
+        for _ in range(3):
+            x.pow(2).sum().backward()
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(10):
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+    """
+    found = run(tmp_path, text)
+
+    assert found.words is not None
+    assert found.words[4] == 10
+
+
 def test_a_script_that_only_predicts_counts_no_step_and_has_no_ring(tmp_path: Path) -> None:
     """Inference alone is no training."""
     done = run(tmp_path, "import torch; m = torch.nn.Linear(2, 2); print(m(torch.ones(1, 2)).shape)")

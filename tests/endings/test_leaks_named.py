@@ -87,6 +87,33 @@ for trial in range(1000):
     models.append(model)
 """
 )
+WINDOWS = (
+    HEAD
+    + """
+net, head = nn.LSTM(64, 128, batch_first=True), nn.Linear(128, 64)
+optimizer = torch.optim.Adam([*net.parameters(), *head.parameters()])
+x, state = torch.randn(32, 20, 64), None
+for window in range(10_000):
+    out, state = net(x, state)
+    loss = (head(out) - x).pow(2).mean()
+    loss.backward(retain_graph=True)
+    if window > 9_000:
+        optimizer.step()
+"""
+)
+BY_HAND = (
+    HEAD.replace("optimizer = torch.optim.SGD(model.parameters(), lr=0.01)", "kept = []")
+    + """
+for step in range(10_000):
+    loss = model(torch.ones(512, 64)).pow(2).mean()
+    model.zero_grad()
+    loss.backward()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight -= 0.01 * weight.grad
+    kept.append(model(torch.ones(512, 64)).mean())
+"""
+)
 BOUNDED = (
     HEAD
     + """
@@ -102,10 +129,11 @@ for step in range(300):
 def runs(tmp_path_factory: pytest.TempPathFactory, memory_cgroup: Callable[[int], Join]) -> Iterator[dict[str, Case]]:
     """Every run in a container of its own, two at a time."""
     folder: Path = tmp_path_factory.mktemp("leaks")
-    texts = {"graph": GRAPH, "cache": CACHE, "models": MODELS, "bounded": BOUNDED}
+    texts = {"graph": GRAPH, "cache": CACHE, "models": MODELS, "bounded": BOUNDED,
+             "windows": WINDOWS, "by-hand": BY_HAND}  # fmt: skip
     cases = {name: Case(folder / name, text) for name, text in texts.items()}
     names = list(cases)
-    for some in (names[:2], names[2:]):
+    for some in (names[:2], names[2:4], names[4:]):
         for name in some:
             cases[name].start(before=memory_cgroup(900 * MB))
         for name in some:
@@ -122,6 +150,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory, memory_cgroup: Callable[[int]
         ("graph", "leak.graph-retained", 'self.history["loss"].append(loss)'),
         ("cache", "leak.cache-unbounded", "self.decoded[index] ="),
         ("models", "leak.model-rebuilt", "model = build()"),
+        ("windows", "leak.graph-retained", "out, state = net(x, state)"),
+        ("by-hand", "leak.graph-retained", "kept.append"),
     ],
 )
 def test_a_leak_is_named_with_its_line(runs: dict[str, Case], name: str, cause: str, mark: str) -> None:
@@ -134,6 +164,18 @@ def test_a_leak_is_named_with_its_line(runs: dict[str, Case], name: str, cause: 
     assert first["culprit"]["line"] == one.line(mark)
     assert first["cures"]
     assert one.holter.events("guest-error") == [] or name == "cache"  # there the loader raises while it is killed
+
+
+@pytest.mark.root
+def test_growth_within_one_step_is_told_by_its_backwards(runs: dict[str, Case]) -> None:
+    """The state is cut where it is used: what the step computes of it keeps its gradient."""
+    first = runs["windows"].first()
+
+    assert "per backward within step 1" in first["claim"]
+    (cure,) = first["cures"]
+    assert cure["how"].splitlines()[1] == (
+        "+ out, state = net(x, None if state is None else tuple(part.detach() for part in state))"
+    )
 
 
 @pytest.mark.root

@@ -32,7 +32,8 @@ WORDS_AT = 256
     W_ERRORS,  # errors of our own, caught by the guard
     W_PER_EPOCH,
     W_EPOCHS,
-) = range(10)
+    W_BACKWARDS,  # of the present step
+) = range(11)
 WORDS = 16
 
 PHASES = (

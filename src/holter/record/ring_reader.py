@@ -72,6 +72,7 @@ class RingView:
             "step": words[f.W_STEP],
             "epoch": words[f.W_EPOCH],
             "planned": words[f.W_PLANNED],
+            "backwards": words[f.W_BACKWARDS],
             "errors": words[f.W_ERRORS],
         }
 

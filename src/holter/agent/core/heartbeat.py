@@ -137,6 +137,7 @@ class Beat:
         self.skipped += n
         self.skim = _SKIMMED_CALLS
         self.steps = self.words[4] = self.steps + n  # W_STEP
+        self.words[10] = 0  # W_BACKWARDS
         return True
 
     def note(self, loss):
@@ -157,6 +158,7 @@ class Beat:
         """Close a step, or `n` that ran as one."""
         self.steps = steps = self.steps + n
         self.words[4] = steps  # W_STEP
+        self.words[10] = 0  # W_BACKWARDS
         if flags & 1:  # F_LOSS_KNOWN
             self.note(loss)
         if self.skim_until:

@@ -138,6 +138,8 @@ class RetainedGrowth:
         }  # fmt: skip
         if held[1] or before[3]:
             fields.update(allocated=held[1], allocated_before=before[3])
+        if self.agent.beat.words[10]:  # W_BACKWARDS: within a step
+            fields["backwards"] = self.agent.beat.words[10]
         if self.private is not None:
             fields.update(private=self.private[2], private_before=self.private[0])
             self.private[1] = self.private[2]

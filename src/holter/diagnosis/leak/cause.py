@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.bounds import cache_like, kept_within_bounds
@@ -19,8 +20,10 @@ from holter.diagnosis.leak.retained import Holder, best_of, holders_of, siblings
 from holter.diagnosis.leak.retained_line import fed_back
 from holter.diagnosis.memory.driver_memory import DriverGrowth, driver_growth
 from holter.diagnosis.memory.exhaustion import exhaustion_of
+from holter.diagnosis.memory.memory_looks import gathered_by, grown_in_a_loop
 from holter.diagnosis.memory.worker_pages import WorkerPages, copied_pages
 from holter.finding import Ending, Evidence, Forecast, Grade
+from holter.record.events.looks import RetainedObjects
 from holter.record.events.timeline import Processes
 from holter.units import count, share, size
 
@@ -44,6 +47,7 @@ class LeakCause:
     pages: WorkerPages | None = None
     cache: LibraryCache | None = None
     driver: DriverGrowth | None = None
+    gathered: Frame | None = None  # the line that keeps more, seen from outside: no census was taken
 
     @property
     def forecast(self) -> Forecast | None:
@@ -80,6 +84,8 @@ def leak_cause(record: RecordLike, ending: Ending) -> LeakCause | None:
     driver = driver_growth(record)
     if driver is not None and driver.rise >= 0.5 * leak.rise:
         return replace(found, cause="leak.driver", driver=driver)
+    if grown_in_a_loop(record) is not None and not record.of(RetainedObjects):
+        return replace(found, cause="leak.tensors-kept", gathered=gathered_by(record))
     return found
 
 
@@ -164,9 +170,9 @@ def _held(holder: Holder) -> Evidence:
     grown = f"{size(holder.grown)} more{part}" if holder.grown > 0 else f"{size(holder.held)}"
     if holder.graph_grew:
         was = f"; its graph went from {count(holder.nodes_before)} to {count(holder.nodes)} nodes"
-        return Evidence("holder", f"{holder.where}{was}, by step {count(holder.step)}", holder.when)
+        return Evidence("holder", f"{holder.where}{was}, by {holder.seen_at}", holder.when)
     what = "" if holder.single else f"{holder.entries}{was}, "
-    return Evidence("holder", f"{holder.where}: {what}{grown}, by step {count(holder.step)}", holder.when)
+    return Evidence("holder", f"{holder.where}: {what}{grown}, by {holder.seen_at}", holder.when)
 
 
 def _ends(record: RecordLike, holder: Holder, leak: Leak) -> bool:

@@ -1,10 +1,13 @@
-"""What is kept as a tuple, a list or a dict of several things: each tensor in it cut from its graph."""
+"""What is kept, cut from its graph: a display of several things, and a state that is made from itself."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
+from typing import TypeGuard
 
+from holter.source.lines import tree_of
 from holter.source.syntax import parse
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+")
@@ -38,6 +41,49 @@ def cut_parts(kept: str) -> str | None:
             end = part.end_col_offset or 0
             line = line[:end] + call.encode() + line[end:]
     return line.decode()[1:-1]
+
+
+def cut_where_used(code: str, variable: str, lines: Sequence[str], *, in_parts: bool) -> str | None:
+    """Give `h = cell(x, h)` as `h = cell(x, h.detach())`: what the step computes keeps its gradient, and the steps
+    before it are let go. None for a statement that does not make the variable from itself."""
+    try:
+        statement = parse(code).body[0]
+    except (SyntaxError, ValueError, RecursionError, MemoryError, IndexError):
+        return None
+    if not isinstance(statement, ast.Assign) or not code.isascii():
+        return None
+    used = [part for part in ast.walk(statement.value) if _is(part, variable)]
+    arguments = [id(one) for part in ast.walk(statement.value) if isinstance(part, ast.Call) for one in part.args]
+    maybe_none = _begins_as_none(lines, variable)
+    for part in sorted(used, key=lambda one: -one.col_offset):
+        end = part.end_col_offset or 0
+        name = code[part.col_offset : end]
+        cut = f"tuple(part.detach() for part in {name})" if in_parts else f"{name}.detach()"
+        if maybe_none:
+            cut = f"None if {name} is None else {cut}"
+            cut = cut if id(part) in arguments else f"({cut})"
+        code = code[: part.col_offset] + cut + code[end:]
+    return code if used else None
+
+
+def _is(node: ast.AST, variable: str) -> TypeGuard[ast.Name | ast.Attribute]:
+    return (isinstance(node, ast.Name) and node.id == variable) or (
+        isinstance(node, ast.Attribute) and node.attr == variable
+    )
+
+
+def _begins_as_none(lines: Sequence[str], variable: str) -> bool:
+    """Tell whether the script sets it to None, in whatever assignment."""
+    tree = tree_of(lines)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                pairs = [(target, node.value)]
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pairs = list(zip(target.elts, node.value.elts, strict=False))
+                if any(_is(to, variable) and isinstance(of, ast.Constant) and of.value is None for to, of in pairs):
+                    return True
+    return False
 
 
 def _call_for(part: ast.expr) -> str:

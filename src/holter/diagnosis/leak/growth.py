@@ -23,6 +23,7 @@ from holter.record.events.timeline import Sample, StepWindow
 # A curve that grew by less than this share of its top has not grown.
 _WORTH = 0.2
 _PER_QUARTER = 9
+_BACKWARDS = 8  # of one step: fewer are no trend
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,26 @@ def by_step(record: RecordLike, points: Points, progress: Progress) -> Points:
         if step >= 1:
             found.append((step, value))
     return tuple(found)
+
+
+def growth_within_step(record: RecordLike, curve: MemoryCurve | None, progress: Progress) -> Growth | None:
+    """Name growth from one backward to the next within the step that the run was in last; else None."""
+    counted = [
+        (sample.m, float(state.backwards or 0))
+        for sample in record.of(Sample)
+        for state in sample.agents
+        if state.pid == progress.pid and (state.step or 0) == (progress.step or 0)
+    ]
+    if curve is None or not counted or counted[-1][1] < _BACKWARDS:
+        return None
+    times = [m for m, _ in counted]
+    points = tuple(
+        (counted[at - 1][1], value)
+        for m, value in curve.points
+        if (at := bisect_right(times, m)) and counted[at - 1][1]
+    )
+    found = growth_of(points, int(counted[-1][1]), curve.limit)
+    return found if found.shape == "steady" else None
 
 
 def growth_of(points: Points, last_step: int, limit: float | None) -> Growth:

@@ -14,7 +14,7 @@ from holter.diagnosis.core.trend import Trend, stairs, trend_of
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.forecast.extrapolate import FEWEST_STEPS, Extrapolation, extrapolate, extrapolate_by_epoch
 from holter.diagnosis.leak.growers import Grower, growers, who_grew
-from holter.diagnosis.leak.growth import by_step
+from holter.diagnosis.leak.growth import by_step, growth_within_step
 from holter.diagnosis.memory.exhaustion import Exhaustion, exhaustion_of
 from holter.diagnosis.memory.memory import MemoryCurve, Points, allocated_curve, memory_curve
 from holter.finding import Ending, Evidence, Forecast, Grade
@@ -60,7 +60,8 @@ def leak_of(record: RecordLike, ending: Ending) -> Leak | None:
     if ran_out is not None:
         if ran_out.shape != "leak" or ran_out.curve is None:
             return None
-        found = _measured(record, ran_out.curve, ran_out.on_device)
+        within = growth_within_step(record, ran_out.curve, ran_out.progress)
+        found = _measured(record, ran_out.curve, ran_out.on_device) if within is None else None
         if found is None:
             return _unmeasured(record, ran_out)
         words = f"{_grew(found)} {_until(ran_out.curve)}"
@@ -80,7 +81,7 @@ def leak_of(record: RecordLike, ending: Ending) -> Leak | None:
 
 
 def _unmeasured(record: RecordLike, ran_out: Exhaustion) -> Leak | None:
-    """Give growth of which no steps are known: by time alone."""
+    """Give growth that no steps tell of: within one of them, or by time alone."""
     curve = ran_out.curve
     if curve is None:
         return None

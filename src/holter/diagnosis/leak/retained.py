@@ -44,6 +44,7 @@ class Holder:
     pid: int | None
     step: int
     step_before: int
+    backwards: int  # of the present step, where it was seen within one
     # How much of the growth of the process between the two censuses this is, 1 for all of it.
     share: float
     when: float | None = None
@@ -65,7 +66,14 @@ class Holder:
     @property
     def between_steps(self) -> bool:
         """Tell whether it grew while no step was taken: in a validation."""
-        return self.length_before is not None and self.step == self.step_before
+        return self.length_before is not None and self.step == self.step_before and not self.backwards
+
+    @property
+    def seen_at(self) -> str:
+        """Say when it was seen last: "step 12", "backward 31 of step 1"."""
+        if self.backwards:
+            return f"backward {count(self.backwards)} of step {count(self.step + 1)}"
+        return f"step {count(self.step)}"
 
     @property
     def graph_grew(self) -> bool:
@@ -152,6 +160,7 @@ def holder_of(event: RetainedObjects, row: RetainedObject) -> Holder | None:
         pid=event.pid,
         step=event.step or 0,
         step_before=event.step_before or 0,
+        backwards=event.backwards or 0,
         share=max(0.0, grown / grew) if grew > 0 else 0.0,
         when=event.t,
     )

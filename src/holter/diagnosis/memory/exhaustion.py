@@ -14,9 +14,17 @@ from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.oom_killer import oom_evidence, oom_kill_of, tree_evidence
 from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.ending.tracebacks import Raised
-from holter.diagnosis.leak.growth import Growth, by_step, growth_by_epoch, growth_of, later_growth, steady_rise
+from holter.diagnosis.leak.growth import (
+    Growth,
+    by_step,
+    growth_by_epoch,
+    growth_of,
+    growth_within_step,
+    later_growth,
+    steady_rise,
+)
 from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, process_curve
-from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, memory_looks
+from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, grown_in_a_loop, memory_looks
 from holter.diagnosis.memory.pool import first_size
 from holter.finding import Ending, Evidence, Grade
 from holter.record.events.agent import Adapter, Batch, Made
@@ -140,11 +148,20 @@ def shape_of(
     in_step = progress.phase in ("forward", "backward", "optimizer") or where in ("step", "update")
     # A model that was called with a batch, and then no update: it was in the loss, or in what else the loop does.
     in_step = in_step or (steps == 0 and where == "" and bool(record.of(Batch)))
+    if steps == 0 and where == "step" and _trains_nothing(record):
+        grown = grown_in_a_loop(record)
+        if grown is not None:
+            rise, went_round = grown
+            return "leak", went_round, f"memory grew by {size(rise)} while a loop called a model, until {reached}"
     if steps == 0 and not in_step:
         return _before_the_first_step(record, curve, want, asked, on_device, where)
     if steps == 0 and where == "update" and not _is_small(record, curve):
         # Forward and backward were done: it is the optimizer's own state that there was no memory for.
         return "model", True, f"{want}in the optimizer's first update {reached}"
+    within = growth_within_step(record, curve, progress)
+    if within is not None:
+        rate = f"memory grew steadily by {size(within.per_step)} per backward within step {count(steps + 1)}"
+        return "leak", True, f"{rate}, by {size(within.rise)} in all, until {reached}"
     if steps <= FIRST_STEPS and (need := state_of_training(record)) >= _MOST_OF_IT * _room(curve):
         return (
             "model",
@@ -201,6 +218,11 @@ def _before_the_first_step(
     if (model or on_device) and not _is_small(record, curve):
         shape = "model"
     return shape, larger or climbed, f"{want}before the first step {_reached(curve)}"
+
+
+def _trains_nothing(record: RecordLike) -> bool:
+    """Tell whether no optimizer was ever made: a model that is only asked has no step to be too large."""
+    return not any(event.what == "optimizer" for event in record.of(Made))
 
 
 def _where(record: RecordLike, raised: Raised | None) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame
@@ -13,6 +15,8 @@ from holter.source.lines import culprit_at, grown_in, loop_around
 
 # Of one climb: looks further apart than this belong to different ones.
 _APART = 20.0
+_MANY = 6  # looks, each a few percent of the limit after the one before
+_ROUNDS = 2  # of a loop, that looks have seen
 
 
 @dataclass(frozen=True)
@@ -61,13 +65,7 @@ def filled_by(record: RecordLike, pid: int | None = None) -> Frame | None:
 def gathered_by(record: RecordLike, pid: int | None = None) -> Frame | None:
     """Name the line that gathers, where a loop filled memory bit by bit: what it calls works, but keeps nothing."""
     looks = [look for look in memory_looks(record) if pid is None or look.pid == pid]
-    loops: list[tuple[str, int, int]] = []
-    for look in looks:
-        for frame in reversed(look.frames):
-            loop = loop_around(record.source(frame.file), frame.line) if frame.user else None
-            if loop is not None:
-                loops.append((frame.file, loop, frame.line))
-                break
+    loops = _loops(record, looks)
     if not loops or len(loops) <= len(looks) / 2:
         return None
     file, loop, line = max(loops, key=loops.count)
@@ -75,3 +73,26 @@ def gathered_by(record: RecordLike, pid: int | None = None) -> Frame | None:
     kept = [at for at in grown_in(lines, loop) if loop_around(lines, at) == loop]
     found = culprit_at(file, lines, kept[0] if kept else line)
     return Frame(found.file, found.line, found.function, found.code, True)
+
+
+def grown_in_a_loop(record: RecordLike) -> tuple[float, bool] | None:
+    """Give what was gained bit by bit in a loop that keeps things, and whether it was seen to go round; else None."""
+    looks = memory_looks(record)
+    loops = _loops(record, looks)
+    if len(looks) < _MANY or gathered_by(record) is None or len({(file, loop) for file, loop, _ in loops}) != 1:
+        return None
+    # A line further up than the one before it: the loop has begun anew in between.
+    rounds = sum(after < before for (_, _, before), (_, _, after) in pairwise(loops))
+    return looks[-1].used - looks[0].used, rounds >= _ROUNDS
+
+
+def _loops(record: RecordLike, looks: Sequence[MemoryLook]) -> list[tuple[str, int, int]]:
+    """Give for each look the outermost loop of the user's that it was in, by file and line, and the line within it."""
+    found = []
+    for look in looks:
+        for frame in reversed(look.frames):
+            loop = loop_around(record.source(frame.file), frame.line) if frame.user else None
+            if loop is not None:
+                found.append((frame.file, loop, frame.line))
+                break
+    return found

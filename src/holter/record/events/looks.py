@@ -102,6 +102,7 @@ class RetainedObjects(ProcessEvent):
     allocated_before: float | None = None
     private: float | None = means("a forked worker's own pages")
     private_before: float | None = None
+    backwards: int | None = means("of the present step, where it was taken within one")
     looked_at: int | None = means("objects")
     complete: bool | None = means("the walk came to its end", key="all")
     took: float | None = means("seconds")

@@ -90,6 +90,7 @@ class AgentState(Row):
     step: int | None = None
     epoch: int | None = None
     planned: int | None = means("steps")
+    backwards: int | None = means("of the present step")
     errors: int | None = means("errors of Holter's own in the process")
 
 

@@ -303,4 +303,5 @@ class _Held:
     def __eq__(self, other):
         return isinstance(other, _Held) and self.value is other.value
 
-    __hash__ = None
+    def __hash__(self):
+        return id(self.value)

@@ -9,7 +9,8 @@ What is patched, and why nothing gentler does:
 - `Optimizer.__init__`, `DataLoader.__init__`, `Module.__init__`: who was made where.
 - `Module.train`: evaluation begins and ends; `torch.save`: a checkpoint.
 - `GradScaler.scale`: the loss before scaling; `clip_grad_norm_`: a norm that was computed anyway.
-Steps come through PyTorch's own global optimizer hooks. Whatever the compiler may meet asks it first, which costs it
+Steps come through PyTorch's own global optimizer hooks; where a script has no optimizer and updates its weights by
+itself, each backward is a step. Whatever the compiler may meet asks it first, which costs it
 nothing, and is then as if it were not there; whatever asks a tensor for anything asks `visibility` first.
 """
 
@@ -38,6 +39,8 @@ from .visibility import Unseen
 
 WAITS_FOR = ("torch",)
 _MAX_TRAINED = 200_000  # parameters
+_BY_HAND = 4  # backwards without an optimizer or anyone else who counts, after which they are the steps
+_WITHIN = 4  # backwards of one step, after which memory is looked at before its end
 
 
 def install(agent, torch):
@@ -58,6 +61,8 @@ class _Adapter:
         self.beat = agent.beat
         self.trained = set()  # ids of parameters that an optimizer holds
         self.births = Births(agent, torch)
+        self.by_hand = 0  # backwards so far that no optimizer is there for; -1 once there is one
+        self.counted = 0  # steps when the last of them was counted
         self.wrapped = set()  # model classes whose calls are timed
         self.left_by = StepErrors(agent, self.beat).left_by
         self.loss = nan
@@ -109,6 +114,7 @@ class _Adapter:
 
     def _learn(self, optimizer):
         """Find the models that this optimizer trains, and time the calls of their classes."""
+        self.by_hand = -1
         self.beat.open()
         self.agent.greet("trainer")
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -124,6 +130,29 @@ class _Adapter:
             self.healing.watch(models, optimizer)
         for model in models:
             self._time_calls(type(model))
+
+    def _updates_by_hand(self):
+        """After a backward in a script that has made no optimizer."""
+        beat = self.beat
+        if beat.steps != self.counted:
+            self.by_hand = -1  # another framework counts its steps, or the script does
+            return
+        self.by_hand = done = self.by_hand + 1
+        if done < _BY_HAND:
+            return
+        if done == _BY_HAND:
+            beat.open()
+            self.agent.greet("trainer")
+            for model in self.births.models_with_gradients():
+                self._time_calls(type(model))
+        n = done if done == _BY_HAND else 1
+        if not beat.skip(n):
+            beat.step(self.loss, nan, nan, self.batch, self.known, n)
+            if self.look.on:
+                self.look.step_ended()
+            if beat.since >= self.next_rare:
+                self._rare(None, beat.since)
+        self.counted = beat.steps
 
     def _time_calls(self, cls):
         if cls in self.wrapped or cls is self.torch.nn.Module:
@@ -321,6 +350,11 @@ class _Adapter:
                     graded(tensor)
                     if look.on:
                         look.graph(tensor)
+                beat.words[10] += 1  # W_BACKWARDS
+                if self.by_hand >= 0:
+                    self._updates_by_hand()
+                elif phase >= 0 and beat.since >= self.next_rare and beat.words[10] >= _WITHIN:
+                    self.agent.holdings.tick(beat.steps)
             except Exception as error:
                 guard.caught("gradient", error)
             return result
@@ -387,15 +421,11 @@ class _Adapter:
     def _rare(self, optimizer, now):
         """Once a second: what need not be known at every step."""
         self.next_rare = now + 1_000_000_000
-        rate = optimizer.param_groups[0]["lr"]
-        if isinstance(rate, float):
-            self.rate = rate
-        elif self.unseen.alone():  # a tensor: one on a device is not read
-            rate = self.unseen.number(rate) if self.unseen.is_plain(rate) else rate
-            self.rate = float(rate) if isinstance(rate, (int, float)) else nan
         self.plan.stepped(self.beat)
-        if now >= self.next_norm and self.unseen.may_compute():
-            self.device.norm(optimizer, self.beat.steps, self)
+        if optimizer is not None:
+            self._read_rate(optimizer)
+            if now >= self.next_norm and self.unseen.may_compute():
+                self.device.norm(optimizer, self.beat.steps, self)
         self.device.read()
         if self.births.newborn:
             self.births.count()
@@ -407,6 +437,14 @@ class _Adapter:
         saves_of(self.agent).look()
         if self.healing is not None:
             self.healing.rarely()
+
+    def _read_rate(self, optimizer):
+        rate = optimizer.param_groups[0]["lr"]
+        if isinstance(rate, float):
+            self.rate = rate
+        elif self.unseen.alone():  # a tensor: one on a device is not read
+            rate = self.unseen.number(rate) if self.unseen.is_plain(rate) else rate
+            self.rate = float(rate) if isinstance(rate, (int, float)) else nan
 
     def _patch_mode(self):
         module_class = self.torch.nn.Module

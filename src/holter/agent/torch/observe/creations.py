@@ -92,6 +92,12 @@ class Births:
             if site is not None and id(module) not in parts:
                 self.agent.census.born("model", module, site)
 
+    def models_with_gradients(self):
+        """The outermost models that a backward has gone through."""
+        everyone = [module for module in (ref() for ref in list(self.modules.values())) if module is not None]
+        own = (p for one in everyone for p in (one.__dict__.get("_parameters") or {}).values() if p is not None)
+        return list(self.models_with({id(p) for p in own if p.is_leaf and p.grad is not None}))
+
     def models_with(self, parameters):
         """The outermost models that hold any of these parameters, given by their ids."""
         everyone = [module for module in (ref() for ref in list(self.modules.values())) if module is not None]

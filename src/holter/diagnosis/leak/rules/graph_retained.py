@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.cause import LeakCause, leak_cause
-from holter.diagnosis.leak.detached import cut_parts
+from holter.diagnosis.leak.detached import cut_parts, cut_where_used
 from holter.diagnosis.leak.growing_line import Growing
 from holter.diagnosis.leak.retained import Holder
 from holter.diagnosis.leak.retained_line import line_of
@@ -31,15 +31,31 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         return None
     culprit, statement = line_of(record, found.holder)
     claim = f"{_kept(found.holder)}: {found.words}"
-    return Finding(CAUSE, found.grade, claim, found.evidence, culprit, _cures(found, statement), found.forecast)
+    lines = record.source(culprit.file) if culprit is not None else []
+    cures = _from_itself(found.holder, statement, lines) or _cures(found, statement)
+    return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures, found.forecast)
 
 
 def _kept(holder: Holder) -> str:
     if holder.single:
-        many = f" ({count(holder.nodes)} nodes by step {count(holder.step)})" if holder.graph_grew else ""
-        return f"{holder.where} is never cut from the autograd graph, which gets longer with every step{many}"
-    each = "batch of the validation" if holder.between_steps else "step"
+        many = f" ({count(holder.nodes)} nodes by {holder.seen_at})" if holder.graph_grew else ""
+        each = "backward" if holder.backwards else "step"
+        return f"{holder.where} is never cut from the autograd graph, which gets longer with every {each}{many}"
+    each = "batch of the validation" if holder.between_steps else "backward" if holder.backwards else "step"
     return f"each {each} keeps a tensor with its autograd graph in {holder.where} ({holder.entries})"
+
+
+def _from_itself(holder: Holder, statement: Growing | None, lines: list[str]) -> tuple[Cure, ...]:
+    """Give the cure of a state that is made from itself: it is cut where it is used, not where it is made, since the
+    loss may need what was made."""
+    if statement is None or statement.how != "=":
+        return ()
+    in_parts = holder.name.endswith("]")
+    cut = cut_where_used(statement.code, holder.variable, lines, in_parts=in_parts)
+    if cut is None:
+        return ()
+    title = f"cut `{holder.variable}` from the graph of the steps before: gradients then end there"
+    return (Cure(title, f"- {statement.code}\n+ {cut}", "changed"),)
 
 
 def _cures(found: LeakCause, statement: Growing | None) -> tuple[Cure, ...]:

@@ -12,7 +12,7 @@ Cure: keep numbers instead of tensors, write results out, or bound the container
 from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.leak.cause import leak_cause
+from holter.diagnosis.leak.cause import LeakCause, leak_cause
 from holter.diagnosis.leak.growing_line import Growing
 from holter.diagnosis.leak.retained import Holder
 from holter.diagnosis.leak.retained_line import handed_to, line_of, made_line
@@ -27,12 +27,25 @@ _WORDS = {"tensor": "tensors", "array": "arrays", "image": "images", "text": "te
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the container, its growth and the line that fills it."""
     found = leak_cause(record, ending)
-    if found is None or found.cause != CAUSE or found.holder is None:
+    if found is None or found.cause != CAUSE:
         return None
+    if found.holder is None:
+        return _seen_from_outside(found) if found.gathered is not None else None
     culprit, statement = line_of(record, found.holder)
     claim = f"{_kept(found.holder)}: {found.words}"
     cures = _cures(record, found.holder, statement)
     return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures, found.forecast)
+
+
+def _seen_from_outside(found: LeakCause) -> Finding:
+    """Tell of a loop that only asks a model: its results pile up, with their graphs where nothing forbids one."""
+    assert found.gathered is not None
+    cures = (
+        Cure("make no graph where nothing is trained", "+ with torch.no_grad():", "exact"),
+        Cure("write each result out, or keep only the numbers you need of it", "", "equivalent"),
+    )
+    claim = f"each pass of the loop keeps more on this line: {found.words}"
+    return Finding(CAUSE, found.grade, claim, found.evidence, found.gathered.culprit, cures)
 
 
 def _kept(holder: Holder) -> str:
