@@ -259,16 +259,16 @@ class _Around:
         return found
 
     def _mark(self, value):
-        """The value itself, as another may come to lie at the address of one that is gone; and how often it changed."""
         if isinstance(value, self.torch.Tensor):
-            return _Held(value), 0 if value.is_inference() else value._version
+            return id(value), 0 if value.is_inference() else value._version
         if isinstance(value, (list, dict, set)):
-            return _Held(value), len(value)
-        return value if isinstance(value, _PLAIN) else _Held(value)
+            return id(value), len(value)
+        return value if isinstance(value, _PLAIN) else id(value)
 
     def settle(self):
         """What a first call has left on the module may be a cache; from here on nothing may change."""
         self.marks = self._marks()
+        self.alive = [dict(table) for table in self._tables()]  # while they live, no other has their address
 
     def check(self, call):
         """Raise where calls have changed the model or their inputs, or drawn what can't be drawn for a chunk."""
@@ -292,16 +292,3 @@ class _Around:
             for buffer, copy in self.copies:
                 buffer.copy_(copy)
         self.random.put_back()
-
-
-class _Held:
-    """Equal to another of the very same object alone."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __eq__(self, other):
-        return isinstance(other, _Held) and self.value is other.value
-
-    def __hash__(self):
-        return id(self.value)
