@@ -142,6 +142,24 @@ def test_the_lines_that_made_things_are_known(watched: Run) -> None:
     }
 
 
+def test_what_the_framework_computes_with_is_told(tmp_path: Path) -> None:
+    """Threads, the device of the weights, and the GPUs that the build knows."""
+    text = """
+        import time, torch
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        print(torch.version.cuda)
+    """
+    found = run(tmp_path, text)
+
+    (told,) = found.kind("settings")
+    assert told["device"] == "cpu"
+    assert told["built_for"] == ("cpu" if found.out == "None\n" else "cuda " + found.out.strip())
+
+
 def test_no_error_of_ours_was_caught(watched: Run) -> None:
     """The guard had nothing to do."""
     assert watched.kind("guest-error") == []

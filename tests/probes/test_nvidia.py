@@ -48,6 +48,7 @@ class Driver:
         if not name.startswith("nvml"):
             raise AttributeError(name)
         answers = {
+            "nvmlSystemGetCudaDriverVersion_v2": 12080,
             "nvmlDeviceGetCount": 1,
             "nvmlDeviceGetHandleByIndex": "gpu0",
             "nvmlDeviceGetName": b"Tesla",
@@ -85,6 +86,7 @@ def probe(driver: Driver, **more) -> Nvidia:
 def test_fields_of_the_record():
     """Every field that this GPU has is there; power, which it has not, is absent."""
     assert probe(Driver()).read(Tree(10, [10, 11])) == {
+        "cuda": "12.8",
         "list": [
             {
                 "index": 0,
@@ -100,7 +102,7 @@ def test_fields_of_the_record():
                 "ecc_uncorrected": 2,
                 "processes": [{"pid": 10, "used": 3 * GB}, {"pid": 999, "used": 1 * GB}],
             }
-        ]
+        ],
     }
 
 

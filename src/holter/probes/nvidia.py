@@ -116,6 +116,7 @@ class Nvidia:
         self._absent: str | None = None
         self._gpus: list[_Gpu] = []
         self._events: Any = None
+        self._cuda = ""
         self._ecc_at = float("-inf")
         self._known: dict[int, dict[str, str]] = {}
 
@@ -149,7 +150,7 @@ class Nvidia:
         rows = [self._row(nvml, gpu, pids) for gpu in self._gpus]
         cost = self._clock() - began
         self.every = CALM if cost <= TOO_SLOW else min(LONGEST_REST, CALM * cost / TOO_SLOW)
-        return {"list": rows}
+        return {"list": rows, "cuda": self._cuda}
 
     def _start(self) -> None:
         nvml = self._load()
@@ -166,6 +167,11 @@ class Nvidia:
         if not gpus:
             raise NoData("the NVIDIA driver is here but shows no GPU")
         self._gpus = gpus
+        try:
+            newest = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
+            self._cuda = f"{newest // 1000}.{newest % 1000 // 10}"
+        except (nvml.NVMLError, AttributeError):
+            pass
         try:
             events = nvml.nvmlEventSetCreate()
             for gpu in gpus:

@@ -59,14 +59,17 @@ class Made(ProcessEvent):
 
 
 @schema
-class ThreadSettings(ProcessEvent):
-    """Threads that a framework computes with."""
+class FrameworkSettings(ProcessEvent):
+    """What a framework computes with."""
 
     KIND = "settings"
 
     framework: str = ""
-    intra_op: int | None = None
+    intra_op: int | None = means("threads, like the next one")
     inter_op: int | None = None
+    device: str = means("where the weights are that are trained: `cpu`, `cuda`, `mps`, …")
+    built_for: str = means("`cpu`, or the GPUs that this build knows: `cuda 12.8`, `rocm 6.4`, `mps`")
+    translated: bool | None = means("true for a Python made for Intel on Apple silicon")
 
 
 @schema
@@ -280,6 +283,6 @@ class AgentError(ProcessEvent):
 
 
 AGENT_EVENTS: tuple[type[Event], ...] = (
-    AgentHello, Adapter, Made, ThreadSettings, Schedule, EpochBegins, IdlePasses, Batch, Armed, Intervention, Declined,
-    StateSaved, EarlyStop, FitEnd, UncaughtException, ExitCalled, NoSpace, SaveFailed, StepError, AgentError,
+    AgentHello, Adapter, Made, FrameworkSettings, Schedule, EpochBegins, IdlePasses, Batch, Armed, Intervention,
+    Declined, StateSaved, EarlyStop, FitEnd, UncaughtException, ExitCalled, NoSpace, SaveFailed, StepError, AgentError,
 )  # fmt: skip

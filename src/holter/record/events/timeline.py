@@ -375,6 +375,7 @@ class Nvidia(Reading):
     PROBE = "nvidia"
 
     rows: tuple[Gpu, ...] = means("each of them", key="list")
+    cuda: str = means("the newest CUDA that the driver runs, such as `12.8`")
 
 
 @schema

@@ -15,6 +15,7 @@ from time import monotonic, monotonic_ns, thread_time_ns
 from ...core import stacks
 from ...core.user_frame import is_user_file, place, user_frame
 from ...observe import wrap
+from ...observe.rosetta import is_translated
 
 _KINDS = {
     "ArrayDataAdapter": "array",
@@ -135,11 +136,19 @@ class Feed:
     # --- how they come ------------------------------------------------------------------------------------
 
     def report_settings(self):
-        """Say once how many threads the script has asked for; nothing where it has asked for none."""
-        threading = self.tf.config.threading
-        asked = threading.get_intra_op_parallelism_threads(), threading.get_inter_op_parallelism_threads()
-        if any(asked):
-            self.loop.say("settings", framework="tensorflow", intra_op=asked[0], inter_op=asked[1])
+        """Say once how many threads the script has asked for, 0 for none, the device, and what the build knows."""
+        tf, threading = self.tf, self.tf.config.threading
+        build = tf.sysconfig.get_build_info()
+        cuda = "cuda %s" % build.get("cuda_version", "") if build.get("is_cuda_build") else "cpu"
+        fields = {
+            "intra_op": threading.get_intra_op_parallelism_threads(),
+            "inter_op": threading.get_inter_op_parallelism_threads(),
+            "device": "gpu" if tf.config.list_logical_devices("GPU") else "cpu",
+            "built_for": "rocm" if build.get("is_rocm_build") else cuda,
+        }
+        if is_translated():
+            fields["translated"] = True
+        self.loop.say("settings", framework="tensorflow", **fields)
 
     def look(self):
         """Once a second, after a step: how full the pipeline is, and how long it has worked."""

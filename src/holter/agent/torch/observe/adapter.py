@@ -433,7 +433,7 @@ class _Adapter:
         self.agent.holdings.tick(self.beat.steps)
         self.compiles.tell()
         self.look.rarely()
-        self.settings.report()
+        self.settings.report(optimizer)
         saves_of(self.agent).look()
         if self.healing is not None:
             self.healing.rarely()

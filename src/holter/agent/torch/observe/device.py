@@ -6,6 +6,8 @@ here ever synchronises.
 
 from time import monotonic
 
+from ...observe.rosetta import is_translated
+
 _LOSS_EVERY = 0.5
 _NORM_EVERY = 10.0
 _NORM_SHARE = 1000  # a norm may cost a thousandth of the time at most
@@ -124,13 +126,13 @@ class Device:
             self.beat.device(allocated=mps.current_allocated_memory(), driver=mps.driver_allocated_memory())
 
 
-# --- How many threads PyTorch computes with, which is not seen from outside
+# --- What PyTorch computes with, which is not seen from outside
 
 _MAX_REPORTS = 5
 
 
 class Settings:
-    """Reports how many threads PyTorch computes with, once and when it changes."""
+    """Reports threads, device and build, once and when they change."""
 
     def __init__(self, agent, torch):
         self.agent = agent
@@ -138,10 +140,25 @@ class Settings:
         self.known = None
         self.reports = 0
 
-    def report(self):
+    def report(self, optimizer):
         """After a step, when the pools exist: asking earlier would set them up."""
         threads = self.torch.get_num_threads(), self.torch.get_num_interop_threads()
-        if threads != self.known and self.reports < _MAX_REPORTS:
-            self.known = threads
+        weights = optimizer.param_groups[0]["params"] if optimizer is not None else ()
+        device = weights[0].device.type if weights else ""
+        if (*threads, device) != self.known and self.reports < _MAX_REPORTS:
+            self.known = (*threads, device)
             self.reports += 1
-            self.agent.say("settings", framework="torch", intra_op=threads[0], inter_op=threads[1])
+            fields = {"intra_op": threads[0], "inter_op": threads[1], "built_for": self._built_for()}
+            if device:
+                fields["device"] = device
+            if is_translated():
+                fields["translated"] = True
+            self.agent.say("settings", framework="torch", **fields)
+
+    def _built_for(self):
+        """The GPUs that this build knows; no device is asked."""
+        version = self.torch.version
+        for name, key in (("cuda", "cuda"), ("rocm", "hip"), ("xpu", "xpu")):
+            if getattr(version, key, None):
+                return "%s %s" % (name, getattr(version, key))
+        return "mps" if self.torch.backends.mps.is_built() else "cpu"

@@ -22,7 +22,7 @@ from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import CpuShare, cpu_share_of
 from holter.diagnosis.slow.step_times import anatomy_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
-from holter.record.events.agent import Made, ThreadSettings
+from holter.record.events.agent import FrameworkSettings, Made
 from holter.record.events.looks import FitInput
 from holter.record.events.timeline import Processes, StepWindow
 from holter.source.lines import calls_of, culprit_at
@@ -46,7 +46,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
         return None
     # A quota of half a core still lets one thread run at a time.
     cores = max(1, math.ceil(found.cores))
-    set_to = max((event.intra_op or 0 for event in record.of(ThreadSettings)), default=0)
+    set_to = max((event.intra_op or 0 for event in record.of(FrameworkSettings)), default=0)
     computing = _computing(record)
     ranks, demand = _ranks(record), found.had + found.waited
     # Workers with a thread each are many processes, but each of them is as it should be; a framework's pools hold

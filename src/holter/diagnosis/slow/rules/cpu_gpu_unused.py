@@ -1,0 +1,124 @@
+"""A GPU is there, and the training runs on the CPU.
+
+What it sees: the weights that are trained lie on the CPU, and the machine has a GPU of which the run uses nothing.
+Why it matters: the same training takes ten to a hundred times as long, and looks healthy all the while.
+May be confused with: a script that asks for the CPU, by its text, its command line or its trainer's setting, which is
+left alone; a machine whose GPU belongs to others.
+How sure: established where the reason is a fact: a build without GPUs, a driver that is too old for it, a variable
+that hides the GPU, a Python made for Intel; supported where the script never moves its model.
+Cure: the build that knows the GPU, a newer driver, the variable unset; moving the model and each batch.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from holter.diagnosis.core.evidence import user_files
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.slow.step_times import anatomy_of
+from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.agent import Adapter, FrameworkSettings, Made, Schedule
+from holter.record.events.timeline import DeviceMemory, Nvidia
+from holter.source.devices import chooses_cpu, mentions_gpu
+from holter.units import duration
+
+CAUSE = "cpu.gpu-unused"
+
+_TRAINED = 10.0
+_ASKED_FOR_CPU = re.compile(r"(?:^|[^a-z])(?:cpu|no[-_]?(?:cuda|gpu)s?)(?:$|[^a-z])", re.IGNORECASE)
+_NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+_HIDDEN = ("", "-1", "none", "NoDevFiles")
+
+
+@dataclass(frozen=True)
+class _Why:
+    words: str
+    cures: tuple[Cure, ...]
+    grade: Grade = "established"
+    culprit: Culprit | None = None
+
+
+def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG001 - the shape of a rule
+    """Say which GPU is unused, for how long, and why."""
+    anatomy, gpu = anatomy_of(record), _unused_gpu(record)
+    told = [event for event in record.of(FrameworkSettings) if event.device]
+    if anatomy is None or anatomy.training < _TRAINED or not gpu or not told:
+        return None
+    if any(event.device != "cpu" for event in told) or _asked_for_cpu(record):
+        return None
+    why = _why(record, told[-1])
+    if why is None:
+        return None
+    claim = f"the training ran on the CPU for {duration(anatomy.training)} and left {gpu} unused: {why.words}"
+    evidence = (Evidence("weights", "on the CPU"), Evidence("GPU", f"{gpu}, nothing of it is held by this run"))
+    return Finding(CAUSE, why.grade, claim, (*evidence, *anatomy.evidence), why.culprit, why.cures)
+
+
+def _unused_gpu(record: RecordLike) -> str:
+    """Name the machine's GPU; nothing where there is none, or the run uses it."""
+    if any(line.allocated for line in record.of(DeviceMemory)):
+        return ""
+    rows = [row for _, reading in record.readings(Nvidia) for row in reading.rows]
+    if rows:
+        return "" if any(row.tree for row in rows) else rows[0].name or "an NVIDIA GPU"
+    translated = any(event.translated for event in record.of(FrameworkSettings))
+    platform = record.facts.platform
+    return "the GPU of this Mac" if platform.startswith("macOS") and ("arm64" in platform or translated) else ""
+
+
+def _asked_for_cpu(record: RecordLike) -> bool:
+    words = record.facts.words[1:]  # the first is the program's own name
+    if any(_ASKED_FOR_CPU.search(word) for word in words if not word.endswith(".py")):
+        return True
+    return any(chooses_cpu(record.source(file)) for file in user_files(record))
+
+
+def _why(record: RecordLike, told: FrameworkSettings) -> _Why | None:
+    name = _NAMES.get(told.framework, told.framework)
+    version = next((event.version for event in record.of(Adapter) if event.framework == told.framework), "")
+    if told.translated:
+        cure = Cure("install Python and its packages for arm64", "arch -arm64 python3 -m venv .venv", "equivalent")
+        return _Why("this Python was made for Intel and runs translated, without the GPU", (cure,))
+    if told.built_for == "cpu":
+        install = "torch" if told.framework == "torch" else "'tensorflow[and-cuda]'"
+        how = f"pip install --force-reinstall {install}"
+        return _Why(f"{name} {version} is built without GPUs", (Cure("install the build for GPUs", how, "equivalent"),))
+    hidden = record.facts.variables.get("CUDA_VISIBLE_DEVICES")
+    if hidden is not None and hidden.strip() in _HIDDEN:
+        words = f"CUDA_VISIBLE_DEVICES is set to {hidden!r}, which hides every GPU"
+        return _Why(words, (Cure("unset it", "unset CUDA_VISIBLE_DEVICES", "equivalent"),))
+    too_old = _driver_too_old(record, told.built_for)
+    if too_old:
+        cures = (
+            Cure("install a newer driver for the GPU", "nvidia-smi  # shows which one is there"),
+            Cure(f"or a build of {name} for CUDA {too_old}", "", "equivalent"),
+        )
+        words = f"{name} is built for {told.built_for.upper()}, and the driver runs CUDA {too_old} at most"
+        return _Why(words, cures)
+    return _never_moved(record) if told.framework == "torch" else None
+
+
+def _driver_too_old(record: RecordLike, built_for: str) -> str:
+    """Give the newest CUDA of the driver where it is of an older generation than the build: those do not mix."""
+    wanted = re.match(r"cuda (\d+)", built_for)
+    newest = next((reading.cuda for _, reading in record.readings(Nvidia) if reading.cuda), "")
+    return newest if wanted and newest and int(newest.split(".")[0]) < int(wanted[1]) else ""
+
+
+def _never_moved(record: RecordLike) -> _Why | None:
+    """Tell of a script that never speaks of a GPU; trainers move the model by themselves."""
+    if any(event.source in ("lightning", "transformers", "keras") for event in record.of(Schedule)):
+        return None
+    if any(mentions_gpu(record.source(file)) for file in user_files(record)):
+        return None
+    made = next((event for event in record.of(Made) if event.what == "model" and event.file and event.line), None)
+    if made is None:
+        return None
+    device = "mps" if record.facts.platform.startswith("macOS") else "cuda"
+    how = ""
+    if re.fullmatch(r"[\w.]+ = [\w.]+\(.*\)", made.code):
+        how = f'- {made.code}\n+ {made.code}.to("{device}")'
+    cure = Cure(f'move the model and each batch to it: .to("{device}")', how, "equivalent")
+    culprit = Culprit(made.file, made.line or 0, made.function, made.code)
+    return _Why("the script never moves its model to it", (cure,), "supported", culprit)
