@@ -11,13 +11,14 @@ from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.progress import Progress, progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.oom_killer import oom_evidence, oom_kill_of, tree_evidence
+from holter.diagnosis.ending.oom_killer import OomKill, oom_evidence, oom_kill_of, tree_evidence
 from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.ending.tracebacks import Raised
 from holter.diagnosis.leak.growth import Growth, by_step, growth_by_epoch, growth_of, later_growth, steady_rise
 from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, process_curve
 from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, memory_looks
 from holter.diagnosis.memory.pool import first_size
+from holter.diagnosis.memory.worker_pages import WorkerPages, copied_pages
 from holter.finding import Ending, Evidence, Grade
 from holter.record.events.agent import Adapter, Batch, Made
 from holter.units import count, share, size
@@ -56,6 +57,7 @@ _ALLOWED = re.compile(r"([\d.]{1,20}) ([KMGTP]iB) allowed; ")
 _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "RMSprop": 1, "Adagrad": 1}
 # Of the limit: where the state of the training alone takes this much, a smaller batch does not help.
 _MOST_OF_IT = 0.7
+_MOST_OF_RISE = 0.5
 _LITTLE_OF_IT = 0.4  # of the limit: a model that takes less is not what does not fit
 
 # Up to this many steps a run has not yet shown that its ordinary step fits.
@@ -75,6 +77,7 @@ class Exhaustion:
     frame: Frame | None
     progress: Progress
     in_worker: bool = False
+    pages: WorkerPages | None = None  # for the shape `copies`
     asked: float | None = None  # bytes of the allocation that was refused
 
 
@@ -103,8 +106,12 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     if kill is not None and curve is not None and not on_device:
         curve = curve.until(kill.at)
     where = _where(record, raised if refused else None)
-    shape, clear, words = shape_of(record, curve, progress, asked, on_device, where)
-    if kill is not None and kill.role == "worker":
+    pages = None if on_device else _copies(record, curve, kill)
+    if pages is not None and curve is not None:
+        shape, clear, words = "copies", True, _while_copied(pages, curve, progress)
+    else:
+        shape, clear, words = shape_of(record, curve, progress, asked, on_device, where)
+    if kill is not None and kill.role == "worker" and pages is None:
         # The trainer's steps set the pace, but it is the worker's own memory that grew.
         own = process_curve(record, kill.pid, curve)
         shape, clear, words = shape_of(record, own.until(kill.at) if own else None, progress, asked, False)
@@ -117,12 +124,34 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         evidence.extend(tree_evidence(record, left.m if left else None))
     grade: Grade = "supported" if clear and not suspected else "hypothesis"
     frame = culprit_frame(raised) if raised is not None and refused else None
-    if frame is None and shape != "leak":
+    if frame is None and shape not in ("leak", "copies"):
         # A kill leaves no traceback; the stacks that were taken while memory shot up do.
         victim = kill.pid if kill is not None else None
         frame = (gathered_by(record, victim) if shape == "data" else None) or filled_by(record, victim)
     in_worker = kill is not None and kill.role == "worker"
-    return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress, in_worker, asked)
+    return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress, in_worker, pages, asked)
+
+
+def _copies(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | None) -> WorkerPages | None:
+    """Give what forked workers copied, where that is most of what the run grew by since they were forked."""
+    pages = copied_pages(record, kill.at if kill is not None else None)
+    if pages is None or curve is None:
+        return None
+    before = [value for m, value in curve.points if m <= pages.since]
+    rise = curve.peak - (before[-1] if before else curve.points[0][1])
+    return pages if pages.grown >= _MOST_OF_RISE * rise else None
+
+
+def _while_copied(pages: WorkerPages, curve: MemoryCurve, progress: Progress) -> str:
+    steps = progress.step or 0
+    when = f"within {count(steps)} steps" if steps > 1 else "in the first step" if steps else "before the first step"
+    before = [value for m, value in curve.points if m <= pages.since]
+    begun = f"from {size(before[-1])} " if before and before[-1] < curve.peak else ""
+    return f"memory rose {begun}to {size(curve.peak)} {when}{_of_limit(curve)}"
+
+
+def _of_limit(curve: MemoryCurve) -> str:
+    return f", {share(curve.peak / curve.limit)} of {curve.limit_words} of {size(curve.limit)}" if curve.limit else ""
 
 
 def shape_of(

@@ -58,9 +58,9 @@ def filled_by(record: RecordLike, pid: int | None = None) -> Frame | None:
     return frames[max(gained, key=lambda key: gained[key])] if gained else None
 
 
-def gathered_by(record: RecordLike, pid: int | None = None) -> Frame | None:
+def gathered_by(record: RecordLike, pid: int | None = None, until: float = float("inf")) -> Frame | None:
     """Name the line that gathers, where a loop filled memory bit by bit: what it calls works, but keeps nothing."""
-    looks = [look for look in memory_looks(record) if pid is None or look.pid == pid]
+    looks = [look for look in memory_looks(record) if (pid is None or look.pid == pid) and look.m <= until]
     loops: list[tuple[str, int, int]] = []
     for look in looks:
         for frame in reversed(look.frames):

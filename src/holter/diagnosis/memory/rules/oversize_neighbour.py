@@ -48,7 +48,7 @@ class Held:
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Say who holds how much of what there is."""
     found = exhaustion_of(record, ending)
-    if found is None or found.shape == "leak":
+    if found is None or found.shape in ("leak", "copies"):
         return None
     held = _on_device(record, found) if found.on_device else _on_host(record, found)
     if held is None:
