@@ -19,11 +19,12 @@ from holter.diagnosis.memory.exhaustion import Exhaustion, exhaustion_of
 from holter.diagnosis.memory.memory import MemoryCurve, Points, allocated_curve, memory_curve
 from holter.finding import Ending, Evidence, Forecast, Grade
 from holter.record.events.timeline import StepWindow
-from holter.units import count, share, size
+from holter.units import count, size
 
 # What grew by less than this is nobody's trouble, whatever its share of a small program.
 _NOTICED = 64e6
 _LARGE = 0.2  # of the limit
+_AT_LIMIT = 0.95
 _STEADY = 0.6  # the later half's slope against the earlier's
 _SUSTAINED = 12  # readings over the growth
 
@@ -47,6 +48,7 @@ class Leak:
     ended_run: bool
     progress: Progress
     at_epoch_ends: bool = False
+    steps: float = 0.0  # over which it rose
 
     @property
     def pid(self) -> int | None:
@@ -63,7 +65,7 @@ def leak_of(record: RecordLike, ending: Ending) -> Leak | None:
         found = _measured(record, ran_out.curve, ran_out.on_device)
         if found is None:
             return _unmeasured(record, ran_out)
-        words = f"{_grew(found)} {_until(ran_out.curve)}"
+        words = f"{_grew(found)} {_until(ran_out)}"
         return replace(found, grade=ran_out.grade, words=words, evidence=ran_out.evidence, ended_run=True)
     if ending.kind in ("crashed", "hung"):
         return None
@@ -110,6 +112,7 @@ def _measured(record: RecordLike, curve: MemoryCurve, on_device: bool) -> Leak |
         pids=who.pids if who is not None else (),
         curve=curve,
         per_step=rise / steps,
+        steps=steps,
         per_epoch=climb[0] if climb is not None else None,
         at_epoch_ends=climb is not None and rises_between(trained, [float(begin.step) for begin in begins]),
         since_step=since,
@@ -253,14 +256,17 @@ def _grew(leak: Leak) -> str:
     return f"{whose} grew {per}{since}"
 
 
-def _until(curve: MemoryCurve) -> str:
-    if not curve.limit:
-        return f"up to {size(curve.peak)}"
-    part = curve.peak / curve.limit
-    reached = f"{curve.limit_words} of {size(curve.limit)}"
-    return f"and reached {reached}" if part >= 0.95 else f"and came to {size(curve.peak)}, {share(part)} of {reached}"
+def _until(ran_out: Exhaustion) -> str:
+    curve = ran_out.curve
+    if curve is None or not curve.limit:
+        return f"up to {size(curve.peak)}" if curve is not None else f"until {ran_out.reached}"
+    near = curve.peak >= _AT_LIMIT * curve.limit
+    return f"and reached {curve.limit_words} of {size(curve.limit)}" if near else f"until {ran_out.reached}"
 
 
 def _spread(leak: Leak, trend: Trend) -> str:
-    low, high = (size(max(0.0, value)) for value in (trend.low, trend.high))
-    return f"{size(leak.rise)} in {count(leak.progress.step or 0)} steps, {low} to {high} per step"
+    """Say the growth so that it divides to the rate of the claim; the bounds of the slope where they hold that rate."""
+    told = f"{size(leak.rise)} in {count(round(leak.steps))} steps"
+    if trend.low <= leak.per_step <= trend.high:
+        told += f", {size(max(0.0, trend.low))} to {size(trend.high)} per step"
+    return told

@@ -53,7 +53,7 @@ class _Counted:
 
 
 @once
-def copied_pages(record: RecordLike, until: float | None = None) -> WorkerPages | None:
+def copied_pages(record: RecordLike, until: float | None = None, least: float = _LEAST) -> WorkerPages | None:
     """Give what the workers of one generation copied at most by a time; None where that is nothing to speak of."""
     workers = {pid for pid, role in roles(record).items() if role == "worker"}
     if not workers:
@@ -64,7 +64,7 @@ def copied_pages(record: RecordLike, until: float | None = None) -> WorkerPages 
     own = {pid: copied for pid, copied in private.items() if not pids or pid in pids}
     proved = sum(own.values())
     grown = max(counted, proved)
-    if grown < _LEAST:
+    if grown < least:
         return None
     return WorkerPages(len(pids or own), grown, proved, since, before, _objects(record, workers))
 
@@ -96,7 +96,7 @@ def _counted_copies(
     Workers that are made anew with each epoch take their copies with them when they go.
     """
     written = sum((e.weights or 0.0) for e in record.of(Made) if e.what == "optimizer" and e.made == 1) * _PER_WEIGHT
-    inherited = {e.pid: e.inherited for e in record.of(AgentHello) if e.pid is not None and e.inherited}
+    inherited = _inherited(record)
     found: list[tuple[float, frozenset[int], float, float]] = []
     start: _Counted | None = None
     before: _Counted | None = None
@@ -165,6 +165,22 @@ def _sizes(rows: tuple[Process, ...], figure: Callable[[Process], float]) -> dic
 def _anonymous(row: Process) -> float:
     # Pages of files and of shared memory are no part of the container's anonymous memory.
     return max(0.0, (row.rss or 0.0) - (row.shared or 0.0)) + (row.swap or 0.0)
+
+
+def _inherited(record: RecordLike) -> dict[int, float]:
+    return {e.pid: e.inherited for e in record.of(AgentHello) if e.pid is not None and e.inherited}
+
+
+@once
+def taken_by_workers(record: RecordLike, until: float | None = None) -> tuple[int, float]:
+    """Give the number of forked workers and what they hold beyond all that they had from the trainer, at most."""
+    inherited = _inherited(record)
+    most = (0, 0.0)
+    for m, reading in record.readings(Processes) if inherited else ():
+        if until is None or m <= until:
+            own = [max(0.0, _anonymous(row) - inherited[row.pid]) for row in reading.rows if row.pid in inherited]
+            most = max(most, (len(own), sum(own)), key=lambda one: one[1])
+    return most
 
 
 def _objects(record: RecordLike, workers: set[int]) -> Holder | None:

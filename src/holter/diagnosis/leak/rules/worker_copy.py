@@ -40,7 +40,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     pages, objects = found.pages, found.pages.objects
     what = "the dataset's Python objects"
     if objects is not None:
-        what = f"{objects.where} ({count(objects.length)} Python objects)"
+        # Of one array only the part that has been touched counts as its length.
+        what = f"{objects.where} ({count(objects.bound if objects.single else objects.length)} Python objects)"
     workers = f"{pages.workers} data workers" if pages.workers > 1 else "the data worker"
     claim = f"{workers} copied {size(pages.grown)} of memory that they shared with the trainer by reading {what}"
     culprit = _line(record, pages)

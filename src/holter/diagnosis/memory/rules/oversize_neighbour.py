@@ -106,7 +106,7 @@ def _on_host(record: RecordLike, found: Exhaustion) -> Held | None:
         return None
     total = next((r.total for _, r in record.readings(MachineMemory)[::-1] if r.total), None)
     large = next((reading.rows for _, reading in record.readings(Neighbours)[::-1]), ())
-    others = sum(row.rss or 0.0 for row in large)
+    others = min(sum(row.rss or 0.0 for row in large), total or float("inf"))  # pages they share count in each
     own = max((r.rss or 0.0 for _, r in record.readings(Processes)), default=0.0)
     if not total or others < _MUCH_OF_HOST * total or own + (found.asked or 0.0) > total:
         return None
