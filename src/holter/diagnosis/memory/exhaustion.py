@@ -15,6 +15,7 @@ from holter.diagnosis.ending.oom_killer import NEAR, OomKill, oom_evidence, oom_
 from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.ending.tracebacks import Raised
 from holter.diagnosis.leak.growth import Growth, by_step, growth_by_epoch, growth_of, later_growth, steady_rise
+from holter.diagnosis.memory.loader_memory import Waiting, sent_to_workers, waiting_batches
 from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, process_curve
 from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, memory_looks
 from holter.diagnosis.memory.pool import first_size
@@ -82,6 +83,7 @@ class Exhaustion:
     pages: WorkerPages | None = None  # for the shape `copies`
     asked: float | None = None  # bytes of the allocation that was refused
     reached: str = ""  # how near the limit it was seen to come
+    waiting: Waiting | None = None  # for the shape `prefetch`
 
 
 @once
@@ -111,7 +113,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     where = _where(record, raised if refused else None)
     reached = _reached(curve, asked, kill if not on_device else None)
     pages = None if on_device else _copies(record, curve, kill)
-    own = _of_victim(record, curve, kill)
+    own, waiting = _of_victim(record, curve, kill), None
     if pages is not None and curve is not None:
         shape, clear, words = "copies", True, _while_copied(pages, curve, progress, reached)
     elif own is not None and kill is not None:
@@ -121,6 +123,12 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     else:
         shape, clear, words = shape_of(record, curve, progress, asked, on_device, where, reached)
         words += _of_workers(record, curve, kill)
+    if curve is not None and shape not in ("leak", "copies") and not on_device and not asked:
+        end, steps = kill.at if kill is not None else None, progress.step or 0
+        waiting = waiting_batches(record, curve, end)
+        if sent_to_workers(record, end) or waiting is not None:
+            shape, clear = "prefetch" if waiting is not None else "spawned", True
+            words = f"after {count(steps)} steps {reached}" if steps else f"before the first step {reached}"
     evidence = list(oom_evidence(record, kill)) if kill is not None else []
     if raised is not None and refused:
         evidence.append(Evidence("exception", raised.headline, raised.when))
@@ -135,7 +143,19 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         frame = (gathered_by(record, victim) if shape == "data" else None) or filled_by(record, victim)
     in_worker = kill is not None and kill.role == "worker"
     return Exhaustion(
-        shape, grade, words, curve, on_device, tuple(evidence), frame, progress, in_worker, pages, asked, reached
+        shape,
+        grade,
+        words,
+        curve,
+        on_device,
+        tuple(evidence),
+        frame,
+        progress,
+        in_worker,
+        pages,
+        asked,
+        reached,
+        waiting,
     )
 
 
