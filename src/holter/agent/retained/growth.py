@@ -126,7 +126,7 @@ class RetainedGrowth:
         # Of a worker's size all that came after the fork is its own, and nothing of what it had then.
         self.base = (now, step, self.inherited or held[0], held[1])
         if self.inherited:
-            self.private = [0, 0, 0]
+            self.private = [0, _WORTH_TELLING, 0]  # a little is written by every worker
 
     def _grown(self, held):
         part = 0.015 if self.looks < 4 else 0.04

@@ -16,6 +16,7 @@ from holter.diagnosis.forecast.extrapolate import FEWEST_STEPS, Extrapolation, e
 from holter.diagnosis.leak.growers import Grower, growers, who_grew
 from holter.diagnosis.leak.growth import by_step
 from holter.diagnosis.memory.exhaustion import Exhaustion, exhaustion_of
+from holter.diagnosis.memory.loader_memory import shared_memory_growth
 from holter.diagnosis.memory.memory import MemoryCurve, Points, allocated_curve, memory_curve
 from holter.finding import Ending, Evidence, Forecast, Grade
 from holter.record.events.timeline import StepWindow
@@ -144,6 +145,8 @@ def _epoch_at(begins: tuple[EpochBegin, ...], step: float) -> int | None:
 
 def _who(record: RecordLike, curve: MemoryCurve, progress: Progress, rise: float) -> Grower | None:
     begin = progress.first_step_m or curve.points[0][0]
+    if shared_memory_growth(record, curve.points[-1][0]) >= 0.5 * rise:
+        return None  # batches that came from workers lie in shared memory, whoever keeps them
     return who_grew(growers(record, progress.pid, begin, curve.points[-1][0]), rise)
 
 

@@ -166,7 +166,7 @@ def _copies(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | None)
         return None
     before = [value for m, value in curve.points if m <= pages.since]
     rise = curve.peak - (before[-1] if before else curve.points[0][1])
-    return pages if pages.grown >= _MOST_OF_RISE * rise else None
+    return pages if pages.grown >= _MOST_OF_RISE * min(rise, pages.rise) else None
 
 
 def _while_copied(pages: WorkerPages, curve: MemoryCurve, progress: Progress, reached: str) -> str:

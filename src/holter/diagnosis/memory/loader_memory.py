@@ -64,7 +64,7 @@ def waiting_batches(record: RecordLike, curve: MemoryCurve, until: float | None)
     loader = loader_of(record)
     if not loader.num_workers:
         return None
-    shared = _shared_memory(record, until)
+    shared = shared_memory_growth(record, until)
     _, workers = taken_by_workers(record, until)
     before = [value for m, value in curve.points if m <= loader.m]
     rise = curve.peak - (before[-1] if before else curve.points[0][1])
@@ -73,7 +73,8 @@ def waiting_batches(record: RecordLike, curve: MemoryCurve, until: float | None)
     return Waiting(shared, workers)
 
 
-def _shared_memory(record: RecordLike, until: float | None) -> float:
+@once
+def shared_memory_growth(record: RecordLike, until: float | None) -> float:
     """Give the most of shared memory that the run's container held, else by how much /dev/shm filled up."""
     counted = [r.shmem for m, r in record.readings(Cgroup) if r.shmem is not None and (until is None or m <= until)]
     if counted:

@@ -22,25 +22,32 @@ from holter.record.events.timeline import Cgroup, Process, Processes, Proportion
 _PYTHON = ("object", "text", "number")
 _LEAST_OF_WORKER = 16e6
 _LEAST = 64e6
+# What each worker copies of the interpreter and its libraries, whatever the dataset is: PyTorch's alone are 80 MB.
+_BESIDE = 150e6
+_ROUGH = 2.0  # sizes of Python objects are estimated from a few of them
 # How many values an optimizer keeps for each weight, at the most.
 _PER_WEIGHT = 4
 # Two readings of one sample are not taken at the same instant.
-_ROUGHLY = 1.15
+_ROUGHLY, _TWICE = 1.15, 2.0
 
 
 @dataclass(frozen=True)
 class WorkerPages:
-    """What forked workers copied: how many of them, how much, since when, and the Python objects they most likely read.
+    """What forked workers copied: how many of them, how much, since when, and what of the dataset they copied it from.
 
-    `proved` is the part of it that the workers' own private memory shows; `before` is what the run held without it.
+    `rise` is what the run had grown by in all at the last; `proved` is the part of the copies that the workers' own
+    private memory shows; `before` is what the run held without them.
+    `held` is the largest container of Python objects in the dataset, or an array that the workers write to.
     """
 
     workers: int
     grown: float
+    rise: float
     proved: float
     since: float
     before: float
-    objects: Holder | None
+    held: Holder | None
+    written: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,11 @@ class _Counted:
     sizes: dict[int, float]
 
 
+# The most that was copied, what the run had grown by at the last, pids, since, before.
+_Copies = tuple[float, float, frozenset[int], float, float]
+_NONE: _Copies = (0.0, 0.0, frozenset(), 0.0, 0.0)
+
+
 @once
 def copied_pages(record: RecordLike, until: float | None = None, least: float = _LEAST) -> WorkerPages | None:
     """Give what the workers of one generation copied at most by a time; None where that is nothing to speak of."""
@@ -60,13 +72,15 @@ def copied_pages(record: RecordLike, until: float | None = None, least: float = 
         return None
     private = _private_copies(record, workers, until)
     best = max((found for found in _counted_copies(record, workers, until)), key=lambda one: one[0], default=None)
-    counted, pids, since, before = best or (0.0, frozenset(), 0.0, 0.0)
+    counted, rise, pids, since, before = best or _NONE
     own = {pid: copied for pid, copied in private.items() if not pids or pid in pids}
     proved = sum(own.values())
     grown = max(counted, proved)
     if grown < least:
         return None
-    return WorkerPages(len(pids or own), grown, proved, since, before, _objects(record, workers))
+    many = len(pids or own)
+    known, held, written = _copied_from(record, workers, grown, many)
+    return WorkerPages(many, grown, max(rise, grown), proved, since, before, held, written) if known else None
 
 
 def _private_copies(record: RecordLike, workers: set[int], until: float | None) -> dict[int, float]:
@@ -88,28 +102,26 @@ def _private_copies(record: RecordLike, workers: set[int], until: float | None) 
     return found
 
 
-def _counted_copies(
-    record: RecordLike, workers: set[int], until: float | None
-) -> list[tuple[float, frozenset[int], float, float]]:
-    """Give for each generation of workers what the run grew by beyond its processes' sizes: most, pids, since, before.
+def _counted_copies(record: RecordLike, workers: set[int], until: float | None) -> list[_Copies]:
+    """Give for each generation of workers what the run grew by beyond its processes' sizes.
 
     Workers that are made anew with each epoch take their copies with them when they go.
     """
     written = sum((e.weights or 0.0) for e in record.of(Made) if e.what == "optimizer" and e.made == 1) * _PER_WEIGHT
     inherited = _inherited(record)
-    found: list[tuple[float, frozenset[int], float, float]] = []
+    found: list[_Copies] = []
     start: _Counted | None = None
     before: _Counted | None = None
     bases: dict[int, float] = {}
-    most, seen = 0.0, frozenset[int]()
+    most, rise, last, seen = 0.0, 0.0, 0.0, frozenset[int]()
     for reading in _counted(record):
         if until is not None and reading.m > until:
             break
         alive = frozenset(pid for pid in reading.sizes if pid in workers)
         if not alive or (seen and not alive & seen):
             if start is not None and most > 0:
-                found.append((most, seen, start.m, start.held))
-            start, most, seen, bases = None, 0.0, frozenset(), {}
+                found.append((most, rise, seen, start.m, start.held))
+            start, most, rise, last, seen, bases = None, 0.0, 0.0, 0.0, frozenset(), {}
         if alive:
             if start is None:
                 start = before
@@ -118,11 +130,16 @@ def _counted_copies(
                 copied = reading.held - start.held - _growth(reading, start, inherited, bases)
                 # The trainer, too, copies what it writes to: weights and the optimizer's state, once for all workers.
                 shared = sum(bases.get(pid, 0.0) for pid in alive)
-                if shared and copied <= _ROUGHLY * shared:
-                    most = max(most, copied - written)
+                gone = before is not None and before.sizes.keys() - reading.sizes.keys()
+                if gone or not shared or copied > _ROUGHLY * shared:
+                    copied = 0.0  # a process has gone and its memory not yet, or it is more than there was to copy
+                else:
+                    rise = reading.held - start.held
+                # The figures of one sample are not of the same instant: what only one of them shows may not be there.
+                most, last = max(most, min(copied, _TWICE * last) - written), copied
         before = reading
     if start is not None and most > 0:
-        found.append((most, seen, start.m, start.held))
+        found.append((most, rise, seen, start.m, start.held))
     return found
 
 
@@ -183,14 +200,33 @@ def taken_by_workers(record: RecordLike, until: float | None = None) -> tuple[in
     return most
 
 
-def _objects(record: RecordLike, workers: set[int]) -> Holder | None:
-    """The largest container of plain Python objects in a dataset: each look at one of them writes to its page."""
-    found: dict[int | None, list[Holder]] = {}
+def _copied_from(record: RecordLike, workers: set[int], grown: float, many: int) -> tuple[bool, Holder | None, bool]:
+    """Tell whether copies of this size can be of the dataset, of what in it, and whether that is being written to."""
+    objects, arrays, looked = _in_dataset(record, workers)
+    each = grown / many
+    if not looked:
+        # Where nobody could look into it, only what is far beyond the interpreter's own pages is a dataset.
+        return each >= _BESIDE, None, False
+    if _ROUGH * sum(one.held for one in objects) >= 0.5 * each:
+        return True, max(objects, key=lambda one: one.held), False
+    if each >= _BESIDE and arrays and _ROUGHLY * arrays[0].held + _BESIDE >= each:
+        return True, arrays[0], True
+    return False, None, False
+
+
+def _in_dataset(record: RecordLike, workers: set[int]) -> tuple[list[Holder], list[Holder], bool]:
+    """Give the containers of Python objects and the arrays that lie in the dataset, and whether a worker looked."""
+    found: dict[tuple[str, str], Holder] = {}
+    looked = False
     for event in record.of(RetainedObjects):
+        if event.pid not in workers:
+            continue
+        looked = True
         for row in event.rows:
             holder = holder_of(event, row)
-            plain = holder is not None and holder.kind in _PYTHON and holder.length >= 1000 and holder.file
-            if holder is not None and plain:
-                found.setdefault(event.pid if event.pid in workers else None, []).append(holder)
-    inside = [one for pid, some in found.items() if pid is not None for one in some]
-    return max(inside or found.get(None, []), key=lambda one: one.held, default=None)
+            if holder is not None and holder.file and holder.held > 0:
+                known = found.get((holder.name, holder.file))
+                found[holder.name, holder.file] = max(known or holder, holder, key=lambda one: one.held)
+    ranked = sorted(found.values(), key=lambda one: -one.held)
+    objects = [one for one in ranked if one.kind in _PYTHON and max(one.length, one.bound) >= 1000]
+    return objects, [one for one in ranked if one.kind not in _PYTHON], looked

@@ -18,7 +18,6 @@ import re
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.cause import leak_cause
-from holter.diagnosis.leak.retained import Holder
 from holter.diagnosis.leak.retained_line import line_of, made_line
 from holter.diagnosis.memory.memory_looks import gathered_by
 from holter.diagnosis.memory.worker_pages import WorkerPages
@@ -37,24 +36,24 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = leak_cause(record, ending)
     if found is None or found.cause != CAUSE or found.pages is None:
         return None
-    pages, objects = found.pages, found.pages.objects
-    what = "the dataset's Python objects"
-    if objects is not None:
-        # Of one array only the part that has been touched counts as its length.
-        what = f"{objects.where} ({count(objects.bound if objects.single else objects.length)} Python objects)"
+    pages = found.pages
+    what = "by reading the dataset's Python objects"
+    if pages.held is not None:
+        objects = f"reading {pages.held.where} ({count(pages.held.length)} Python objects)"
+        what = f"by writing to {pages.held.where}" if pages.written else f"by {objects}"
     workers = f"{pages.workers} data workers" if pages.workers > 1 else "the data worker"
-    claim = f"{workers} copied {size(pages.grown)} of memory that they shared with the trainer by reading {what}"
+    claim = f"{workers} copied {size(pages.grown)} of memory that they shared with the trainer {what}"
     culprit = _line(record, pages)
     evidence = (*found.evidence, *_measured(pages))
     return Finding(
-        CAUSE, found.grade, f"{claim}: {found.words}", evidence, culprit, _cures(culprit, objects), found.forecast
+        CAUSE, found.grade, f"{claim}: {found.words}", evidence, culprit, _cures(culprit, pages), found.forecast
     )
 
 
 def _line(record: RecordLike, pages: WorkerPages) -> Culprit | None:
     """The line that fills what they read; where nobody could look at it, the one that filled memory before the fork."""
-    if pages.objects is not None:
-        made, filled = made_line(record, pages.objects), line_of(record, pages.objects)[0]
+    if pages.held is not None:
+        made, filled = made_line(record, pages.held), line_of(record, pages.held)[0]
         known = (filled or made) if made is None or _EMPTY.search(made.code) else made
         if known is not None:
             return known
@@ -71,21 +70,14 @@ def _measured(pages: WorkerPages) -> tuple[Evidence, ...]:
     return (beyond, own) if pages.proved and pages.grown > pages.proved else (own,) if pages.proved else (beyond,)
 
 
-def _cures(culprit: Culprit | None, objects: Holder | None) -> tuple[Cure, ...]:
+def _cures(culprit: Culprit | None, pages: WorkerPages) -> tuple[Cure, ...]:
+    fewer = Cure("use fewer workers", "", "exact")
+    if pages.written:
+        return Cure("change a copy of the sample, and not the dataset itself: .copy() or .clone() first"), fewer
     how = ""
-    if (
-        culprit is not None
-        and objects is not None
-        and "=" in culprit.code
-        and objects.element in ("int", "float", "str")
-    ):
+    flat = pages.held is not None and pages.held.element in ("int", "float", "str") and pages.held.type == "list"
+    if culprit is not None and flat and "=" in culprit.code and "append" not in culprit.code:
         name, _, value = culprit.code.partition("=")
         how = f"- {culprit.code}\n+ {name.rstrip()} = np.array({value.strip()})"
-    return (
-        Cure(
-            "hold the samples in arrays or tensors, one for each field: there are no reference counts in them",
-            how,
-            "exact",
-        ),
-        Cure("use fewer workers", "", "exact"),
-    )
+    title = "hold the samples in arrays or tensors, one for each field: there are no reference counts in them"
+    return Cure(title, how, "exact"), fewer
