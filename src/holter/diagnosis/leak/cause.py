@@ -80,10 +80,13 @@ def leak_cause(record: RecordLike, ending: Ending) -> LeakCause | None:
     if holder is not None and (holder.share >= SOME or holder.graph_grew or _graph_list(holder)):
         return _of_holder(record, found, holder, ending.kind == "completed")
     if pages is not None:
-        return replace(found, cause="leak.worker-copy", pages=pages, grade=_graded(leak, pages.proved / leak.rise))
+        grade = _graded(leak, pages.proved / leak.rise)
+        if grade == "hypothesis" and _tight(record, leak):
+            grade = "supported"
+        return replace(found, cause="leak.worker-copy", pages=pages, grade=grade)
     cache = library_cache(record, leak)
     if cache is not None:
-        grade: Grade = leak.grade if leak.ended_run else "hypothesis"
+        grade = leak.grade if leak.ended_run else "hypothesis"
         return replace(found, cause="leak.cache-unbounded", cache=cache, grade=grade)
     driver = driver_growth(record)
     if driver is not None and driver.rise >= 0.5 * leak.rise:

@@ -63,7 +63,7 @@ def leak_of(record: RecordLike, ending: Ending) -> Leak | None:
     if ran_out is not None:
         if ran_out.shape != "leak" or ran_out.curve is None:
             return None
-        found = _measured(record, ran_out.curve, ran_out.on_device)
+        found = _measured(record, ran_out.curve, ran_out.on_device, ended=True)
         if found is None:
             return _unmeasured(record, ran_out)
         words = f"{_grew(found)} {_until(ran_out)}"
@@ -93,8 +93,11 @@ def _unmeasured(record: RecordLike, ran_out: Exhaustion) -> Leak | None:
     return Leak(where, (), curve, 0.0, None, None, None, rise, *said, None, True, progress)
 
 
-def _measured(record: RecordLike, curve: MemoryCurve, on_device: bool) -> Leak | None:
-    """Measure the growth of a curve while the run trained, whatever it comes to."""
+def _measured(record: RecordLike, curve: MemoryCurve, on_device: bool, *, ended: bool = False) -> Leak | None:
+    """Measure the growth of a curve while the run trained, whatever it comes to.
+
+    What ended a run is its top; of a run that goes on or came to its end, only what is still held has been kept.
+    """
     progress = progress_of(record)
     trained = by_step(record, curve.points, progress)
     if len(trained) < 2 or not progress.step:
@@ -103,9 +106,12 @@ def _measured(record: RecordLike, curve: MemoryCurve, on_device: bool) -> Leak |
     trend = trend_of(settled)
     begins = epochs_of(record, progress.pid)
     climb = _by_epoch(trained, begins)
-    rise = max(value for _, value in settled) - min(settled[0][1], trend.level or settled[0][1])
+    top = max(value for _, value in settled)
+    rise = max(0.0, (top if ended else min(top, curve.late)) - min(settled[0][1], trend.level or settled[0][1]))
     steps = max(1.0, settled[-1][0] - max(trend.since, settled[0][0]))
-    since = int(trend.since) if trend.grows and trend.since > settled[0][0] else int(trained[0][0])
+    # Without a bend it grew from the start: the first reading is no beginning of anything.
+    bend = int(trend.since) if trend.grows and trend.since > settled[0][0] else None
+    since = bend if bend is not None else int(trained[0][0])
     who = _who(record, curve, progress, rise)
     where = "device" if on_device else who.where if who is not None else "tree"
     return Leak(
@@ -116,7 +122,7 @@ def _measured(record: RecordLike, curve: MemoryCurve, on_device: bool) -> Leak |
         steps=steps,
         per_epoch=climb[0] if climb is not None else None,
         at_epoch_ends=climb is not None and rises_between(trained, [float(begin.step) for begin in begins]),
-        since_step=since,
+        since_step=bend,
         since_epoch=_epoch_at(begins, since),
         rise=rise,
         grade="hypothesis",

@@ -111,7 +111,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     if kill is not None and curve is not None and not on_device:
         curve = curve.until(kill.at)
     where = _where(record, raised if refused else None)
-    reached = _reached(curve, asked, kill if not on_device else None)
+    reached = _reached(curve, asked, kill if not on_device else None, refused=refused)
     pages = None if on_device else _copies(record, curve, kill)
     own, waiting = _of_victim(record, curve, kill), None
     if pages is not None and curve is not None:
@@ -325,7 +325,9 @@ def _rose_in_step(curve: MemoryCurve | None, progress: Progress) -> bool:
     return bool(before) and before[-1] < 0.6 * curve.peak
 
 
-def _reached(curve: MemoryCurve | None, asked: float | None = None, kill: OomKill | None = None) -> str:
+def _reached(
+    curve: MemoryCurve | None, asked: float | None = None, kill: OomKill | None = None, *, refused: bool = False
+) -> str:
     if curve is None:
         return "memory ran out (no readings of it were kept)"
     if not curve.limit:
@@ -335,6 +337,9 @@ def _reached(curve: MemoryCurve | None, asked: float | None = None, kill: OomKil
         return f"it stood at {size(curve.late)}, {curve.limit_words} is {size(curve.limit)}"
     if kill is not None and curve.peak < NEAR * curve.limit:
         return _unseen(curve, curve.limit, kill)
+    if refused and curve.peak < NEAR * curve.limit:
+        held = f"while it stood at {size(curve.late)}; {curve.limit_words} is {size(curve.limit)}"
+        return f"an allocation was refused, of a size that is not known, {held}"
     part = share(curve.peak / curve.limit)
     return f"it reached {size(curve.peak)}, {part} of {curve.limit_words} of {size(curve.limit)}"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 
 from holter.diagnosis.core.evidence import roles
 from holter.diagnosis.core.examined import once
@@ -79,7 +80,7 @@ def copied_pages(record: RecordLike, until: float | None = None, least: float = 
     if grown < least:
         return None
     many = len(pids or own)
-    known, held, written = _copied_from(record, workers, grown, many)
+    known, held, written = _copied_from(record, workers, grown / many)
     return WorkerPages(many, grown, max(rise, grown), proved, since, before, held, written) if known else None
 
 
@@ -200,18 +201,17 @@ def taken_by_workers(record: RecordLike, until: float | None = None) -> tuple[in
     return most
 
 
-def _copied_from(record: RecordLike, workers: set[int], grown: float, many: int) -> tuple[bool, Holder | None, bool]:
+def _copied_from(record: RecordLike, workers: set[int], each: float) -> tuple[bool, Holder | None, bool]:
     """Tell whether copies of this size can be of the dataset, of what in it, and whether that is being written to."""
     objects, arrays, looked = _in_dataset(record, workers)
-    each = grown / many
-    if not looked:
-        # Where nobody could look into it, only what is far beyond the interpreter's own pages is a dataset.
-        return each >= _BESIDE, None, False
-    if _ROUGH * sum(one.held for one in objects) >= 0.5 * each:
+    if looked and _ROUGH * sum(one.held for one in objects) >= 0.5 * each:
         return True, max(objects, key=lambda one: one.held), False
-    if each >= _BESIDE and arrays and _ROUGHLY * arrays[0].held + _BESIDE >= each:
-        return True, arrays[0], True
-    return False, None, False
+    # Every worker copies pages of the interpreter and of libraries, too: only what is more than those is a dataset's.
+    inherited = median(_inherited(record).values() or (0.0,))
+    beside = max(_BESIDE, inherited - sum(one.held for one in arrays))
+    if not looked:
+        return each >= max(_BESIDE, 0.5 * inherited), None, False
+    return (True, arrays[0], True) if arrays and each >= 0.8 * beside else (False, None, False)
 
 
 def _in_dataset(record: RecordLike, workers: set[int]) -> tuple[list[Holder], list[Holder], bool]:
