@@ -187,6 +187,45 @@ def test_a_worker_looks_at_its_dataset(tmp_path: Path) -> None:
     assert found.kind("guest-error") == []
 
 
+def test_a_worker_tells_what_its_dataset_holds_before_the_first_batch(tmp_path: Path) -> None:
+    """One of them says it, once, and each says what it shared with its parent: a fast death leaves nobody to ask."""
+    rows = "self.rows = [[float(i), float(i + 1)] for i in range(300_000)]; self.cache = {}"
+    found = run(tmp_path, WORKER.replace("self.cache = {}", rows).replace("num_workers=1", "num_workers=2"))
+    told = [event for event in found.kind("held") if event["role"] == "worker" and event["census"] == 0]
+    workers = [event for event in found.kind("guest") if event["role"] == "worker"]
+
+    assert [event["list"][0]["name"] for event in told] == ["dataset.rows"], found.err
+    assert told[0]["list"][0]["length"] == 300_000
+    assert told[0]["took"] < 0.02
+    assert [event["inherited"] > 50e6 for event in workers] == [True, True]
+    assert found.kind("guest-error") == []
+
+
+def test_a_spawned_worker_has_inherited_nothing(tmp_path: Path) -> None:
+    """What it holds it was sent: it shares no page with the trainer, and none is looked for."""
+    found = run(tmp_path, WORKER.replace('"fork"', '"spawn"'))
+    workers = [event for event in found.kind("guest") if event["role"] == "worker"]
+
+    assert workers, found.err
+    assert not any("inherited" in event for event in workers)
+    assert not any("private" in event for event in found.kind("held"))
+
+
+def test_a_loop_of_holter_step_is_looked_through(tmp_path: Path) -> None:
+    """What a plain loop keeps is found without any framework."""
+    script = (
+        "import time, holter\n"
+        "kept = []\n"
+        "for step in range(60):\n"
+        "    kept.append(bytearray(2_000_000))\n"
+        "    time.sleep(0.05)\n"
+        "    holter.step(loss=1.0)\n"
+    )
+    row = row_of(run(tmp_path, script), "kept")
+
+    assert row["length"] > row["length_before"]
+
+
 def test_the_result_is_the_same_to_the_last_bit(tmp_path: Path) -> None:
     """With censuses on the way, every loss and the random stream are those of a run without the agent."""
     script = HEAD + (

@@ -276,6 +276,7 @@ def odd_record(seed):
     return record
 
 
+@pytest.mark.nonsense
 @pytest.mark.parametrize("block", range(8))
 def test_verdict_never_raises_on_odd_records(block):
     """Wrong types, missing fields, NaN and huge numbers give a verdict, and valid JSON."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.claims import contradictions
 from tests.conftest import HOLTER, Holter
 
 # The start of an ordinary script: a small model, an optimizer and one step of training.
@@ -77,6 +78,7 @@ class Case:
         if self._verdict is not None:
             return self._verdict
         found = self.holter.why()
+        assert not contradictions(found), "a claim says what its own figures contradict"
         if self.process is not None and self.process.returncode is not None:
             self._verdict = found
         return found

@@ -14,6 +14,7 @@ from typing import Any
 from holter.record.events.recorder import Ended, Exited, ForecastTold
 from holter.record.events.timeline import StepWindow
 from holter.record.reader import Record, find, open_record
+from tests.claims import contradictions
 from tests.score.patient import Patient
 
 NEAR = 2  # lines between the culprit that was named and the true one
@@ -44,11 +45,13 @@ class Score:
     forecast_error: float | None = None
     forecast_right: bool | None = None
     alarms: list[str] = field(default_factory=list)
+    contradictions: list[str] = field(default_factory=list)
 
     @property
     def right(self) -> bool:
-        """A sick one's family named, a healthy one left in peace."""
-        return not self.alarms if self.patient.cause is None else bool(self.family_right)
+        """A sick one's family named, a healthy one left in peace, and nothing said that its own figures contradict."""
+        named = not self.alarms if self.patient.cause is None else bool(self.family_right)
+        return named and not self.contradictions
 
 
 def judge(patient: Patient, home: Path) -> Score:
@@ -66,6 +69,7 @@ def judge(patient: Patient, home: Path) -> Score:
     verdict = json.loads(done.stdout)
     score.ending = verdict["ending"]["kind"]
     score.ending_right = score.ending in patient.endings
+    score.contradictions = contradictions(verdict)
     _compare(score, verdict["findings"])
     _look_back(score, open_record(find(None, home)))
     return score

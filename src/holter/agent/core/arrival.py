@@ -92,6 +92,8 @@ class Agent:
         if role is not None:
             self.answer()
         facts = {name.lower(): os.environ[name] for name in _ROLE if name in os.environ}
+        if role == "worker" and self._holdings is not None and self._holdings.inherited:
+            facts["inherited"] = self._holdings.inherited
         argv = getattr(sys, "argv", None) or [""]
         if argv[0].endswith(".py"):
             facts["file"] = os.path.abspath(argv[0])
@@ -130,7 +132,7 @@ class Agent:
         if self._census is not None:
             self._census.born_of_fork()
         if self._holdings is not None:
-            self._holdings.reset()
+            self._holdings.born_of_fork()
         from . import stacks
 
         stacks.born_of_fork(self.folder)

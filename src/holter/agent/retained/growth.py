@@ -3,11 +3,15 @@
 A run whose memory stays where it is pays one reading a second and nothing else. The censuses together may cost about
 0.3 % of the time since the first step; the first is allowed 50 ms. Names, lengths and estimates are kept between two
 of them, never the things themselves.
+
+A forked data worker is looked at sooner: it may copy a dataset page by page and be dead within seconds. What it has
+copied is its private memory less what its size has grown by since the fork.
 """
 
 import gc
 import os
 import sys
+from contextlib import contextmanager
 from time import monotonic
 from time import thread_time as clock  # what others take of the core is not our cost
 
@@ -25,6 +29,12 @@ _GROWN = 6 << 20  # less growth than this is nobody's leak
 _SAID = 60
 _KNOWN = 1000  # names that are remembered from census to census
 _ROWS = 10
+_YOUNG = 5.0  # seconds in which a forked worker looks more often
+_YOUNG_PAUSE = 0.25
+_PRIVATE_FIRST = 0.04  # seconds of looks at private memory that are allowed at once
+_PRIVATE_COST = 12e-12  # seconds for each resident byte: the kernel walks its page tables
+_DATASET_LOOK = 0.005
+_WORTH_TELLING = 16 << 20  # bytes in a dataset
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -43,19 +53,54 @@ class RetainedGrowth:
         self.base: tuple = ()  # moment, step, memory and device memory when the first step was done
         self.first = None  # the same of the first census
         self.highest = [0, 0]  # memory and device memory at the last census
-        self.private = None  # at the first look and at the last: bytes of a forked worker's own
+        self.inherited = 0  # resident bytes at the fork, in a forked worker
+        self.private = None  # a forked worker's own bytes at the fork, at the last census and now
         self.private_due = 0.0
+        self.private_spent = 0.0
         self.spent = 0.0
         self.cost = 0.0  # of the last census
         self.looks = 0
         self.known = {}  # name -> (step, length, bytes, nodes) when it was first seen
+
+    def born_of_fork(self):
+        """In a forked child: what it holds now it shares with its parent."""
+        self.reset()
+        self.inherited = own_memory()
+
+    def begin(self, dataset, tell):
+        """In a worker, before its first batch: what lies in the dataset, for the case that nothing is left to ask."""
+        try:
+            now = monotonic()
+            self._begin(now, 0, [own_memory(), 0])
+            if tell:
+                self._tell_dataset(dataset)
+        except Exception as error:
+            if of_a_handler(error):
+                raise
+            self.agent.guard.caught("holdings", error)
+
+    def _tell_dataset(self, dataset):
+        begun = clock()
+        walk = Walk(self.kinds, _NODES, begun + _DATASET_LOOK)
+        with self._undisturbed():
+            walk.push(dataset, Spot("dataset", "dataset", "local", "", ""))
+            walk.run()
+            rows = [self._row(note) for note in walk.notes.values()]
+            walk.queue.clear()
+        rows = sorted((row for row in rows if row["bytes"] >= _WORTH_TELLING), key=lambda row: -row["bytes"])[:_ROWS]
+        if rows:
+            rss = self.base[2]
+            self.agent.say(
+                "held", step=0, step_before=0, rss=rss, rss_before=rss, census=0, list=rows, looked_at=walk.visited,
+                all=walk.whole, took=round(clock() - begun, 5), role=self.agent.role,
+            )  # fmt: skip
 
     def tick(self, step, dataset=None):
         """Called between two steps or batches: about once a second it looks whether there is anything to look at."""
         now = monotonic()
         if now < self.due:
             return
-        self.due = now + _PAUSE
+        self.due = now + (_YOUNG_PAUSE if self.inherited and self.base and now - self.base[0] < _YOUNG else _PAUSE)
         try:
             self._look(now, step, dataset)
         except Exception as error:
@@ -66,15 +111,22 @@ class RetainedGrowth:
     def _look(self, now, step, dataset):
         held = [own_memory(), self.on_device() if self.on_device is not None else 0]
         if not self.base:
-            self.base = (now, step, *held)
-            self.highest = held
-            self._own(now)
+            self._begin(now, step, held)
             return
         grown = self._grown(held)
         if dataset is not None and self._copied(now):
             grown = True
         if grown and self._affordable(now) and self.looks < _SAID:
             self.census(now, step, held, dataset)
+
+    def _begin(self, now, step, held):
+        if self.agent.role != "worker":
+            self.inherited = 0
+        self.highest = held
+        # Of a worker's size all that came after the fork is its own, and nothing of what it had then.
+        self.base = (now, step, self.inherited or held[0], held[1])
+        if self.inherited:
+            self.private = [0, _WORTH_TELLING, 0]  # a little is written by every worker
 
     def _grown(self, held):
         part = 0.015 if self.looks < 4 else 0.04
@@ -86,16 +138,24 @@ class RetainedGrowth:
         return not self.looks or self.spent + self.cost <= _FIRST + _SHARE * (now - self.base[0])
 
     def _own(self, now):
-        """A forked worker's private memory, as often as its cost allows."""
-        if self.agent.role != "worker" or now < self.private_due:
+        """A forked worker's private memory: soon after the fork, and then as often as its cost allows."""
+        if self.private is None or now < self.private_due:
+            return
+        expected = _PRIVATE_COST * self.highest[0]
+        if not self.private_spent and expected > _PRIVATE_FIRST and now - self.base[0] < expected / _SHARE:
             return
         begun = clock()
         private = private_memory()
         if private is None:
             self.private_due = float("inf")
             return
-        self.private_due = now + max(1.0, (clock() - begun) / _SHARE)
-        self.private = [private, private, private] if self.private is None else [*self.private[:2], private]
+        self.private[2] = private
+        cost = clock() - begun
+        self.private_spent += cost
+        pause = max(1.0, cost / _SHARE)
+        if self.private_spent + cost <= _PRIVATE_FIRST:
+            pause = min(pause, _YOUNG_PAUSE + now - self.base[0])
+        self.private_due = now + pause
 
     def _copied(self, now):
         """Whether this worker's own pages have become many more since the last census."""
@@ -110,22 +170,13 @@ class RetainedGrowth:
         begun = clock()
         allowed = _FIRST + _SHARE * (now - self.base[0]) - self.spent
         walk = Walk(self.kinds, _NODES, begun + min(_LONGEST, max(0.01, allowed)))
-        quiet = [kind.quiet() for kind in self.kinds]
-        # Our many small objects would set off collections of the whole heap, which take longer than all of this.
-        collects = gc.isenabled()
-        gc.disable()
         try:
-            for one in quiet:
-                one.__enter__()
-            self._roots(walk, dataset)
-            walk.run()
-            rows = self._compare(walk, step, held)
+            with self._undisturbed():
+                self._roots(walk, dataset)
+                walk.run()
+                rows = self._compare(walk, step, held)
         finally:
             walk.queue.clear()
-            if collects:
-                gc.enable()
-            for one in reversed(quiet):
-                one.__exit__(None, None, None)
             self.looks += 1
             self.highest = [max(held[0], self.highest[0]), max(held[1], self.highest[1])]
             self.cost = clock() - begun
@@ -146,6 +197,22 @@ class RetainedGrowth:
         if self.first is None:
             self.first = (now, step, *held)
         self.agent.say("held", **fields)
+
+    @contextmanager
+    def _undisturbed(self):
+        quiet = [kind.quiet() for kind in self.kinds]
+        # Our many small objects would set off collections of the whole heap, which take longer than all of this.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            for one in quiet:
+                one.__enter__()
+            yield
+        finally:
+            if collects:
+                gc.enable()
+            for one in reversed(quiet):
+                one.__exit__(None, None, None)
 
     def _roots(self, walk, dataset):
         if dataset is not None:
@@ -180,12 +247,7 @@ class RetainedGrowth:
                 if len(self.known) < _KNOWN:
                     # A first census knows no earlier; later ones know that this was not there.
                     self.known[key] = (step, note.length, size, note.nodes) if self.first is None else (step, 0, 0, 0)
-            row = {
-                "name": spot.name, "variable": spot.variable, "scope": spot.scope, "owner": spot.owner,
-                "file": os.path.abspath(spot.file) if spot.file and is_user_file(spot.file) else "",
-                "type": note.type, "length": note.length, "bytes": estimate.host, "kind": estimate.kind,
-                "element": estimate.element,
-            }  # fmt: skip
+            row = self._row(note)
             grown = size
             if before is not None:
                 row.update(length_before=before[1], bytes_before=before[2])
@@ -206,6 +268,16 @@ class RetainedGrowth:
                     row["saved"] = estimate.saved
             rows.append((grown, row, before))
         return self._largest(rows, held)
+
+    @staticmethod
+    def _row(note):
+        spot, estimate = note.spot, note.estimate
+        return {
+            "name": spot.name, "variable": spot.variable, "scope": spot.scope, "owner": spot.owner,
+            "file": os.path.abspath(spot.file) if spot.file and is_user_file(spot.file) else "",
+            "type": note.type, "length": note.length, "bytes": estimate.host, "kind": estimate.kind,
+            "element": estimate.element,
+        }  # fmt: skip
 
     def _largest(self, rows, held):
         least = max(65536, 0.01 * max(held[0] - self.base[2], held[1] - self.base[3]))

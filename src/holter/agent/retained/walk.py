@@ -181,7 +181,9 @@ class Walk:
         load = self.weigher.load(array)
         if load.plain > 4096 or array.base is None:  # a view is told under the name of what it looks at
             estimate = self.weigher.estimate([load], 1, [array])
-            self.note_array(array, spot, estimate, int(array.size), array.__array_interface__["data"][0])
+            # What an array of objects holds lies elsewhere: nothing can be told from the pages after its own.
+            address = 0 if array.dtype.hasobject else array.__array_interface__["data"][0]
+            self.note_array(array, spot, estimate, int(array.size), address)
 
     def _memo(self, memo, spot, depth):
         info = memo.cache_info()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from holter.record.events.timeline import Sample, StepWindow
 from holter.units import count, duration, rate, size
 
 _MEMORY_ENDINGS = ("oom-killed", "running")
+_RATE = re.compile(r"\bper (?:step|epoch)\b")
 # Families that a curve says more about than words do.
 _ABOUT_MEMORY = ("leak", "oversize", "thrash", "fragmentation")
 _ABOUT_PACE = ("thrash", "input-bound", "overhead", "cpu", "recompile")
@@ -75,7 +77,7 @@ def exhibits(record: RecordLike, verdict: Verdict) -> Figures:
         peak_memory=_peak(record, memory) if memory is not None else None,
         memory_limit=memory.limit if memory is not None else None,
         charts=tuple(charts),
-        told=_told(record),
+        told=_told(record, verdict),
         damage=(
             *(said for said in record.damage if isinstance(said, str)),
             *(f"a rule could not be asked: {said}" for said in verdict.failed_rules),
@@ -98,15 +100,24 @@ def shown_memory(record: RecordLike, ending: Ending) -> MemoryCurve | None:
     return memory.until(left.m) if memory is not None and left is not None and left.m is not None else memory
 
 
-def _told(record: RecordLike) -> tuple[str, ...]:
-    """Give what was foretold while the run was on, and when: the first, and the last ones where they differ."""
+def _told(record: RecordLike, verdict: Verdict) -> tuple[str, ...]:
+    """Give what was foretold while the run was on, and when: the first, and the last ones where they differ.
+
+    How fast memory grew was an estimate then. Where a finding has measured it over the whole run, only that is told.
+    """
     begin = record.facts.mono
+    measured = any(_RATE.search(finding.claim) for finding in verdict.findings)
     said = [
-        f'{duration(event.m - begin)} in: "{event.text}"'
+        f'{duration(event.m - begin)} in: "{_forecast_in(event.text) if measured else event.text}"'
         for event in record.of(ForecastTold)
         if begin is not None and event.m >= begin and event.text
     ]
     return tuple(said if len(said) <= _MOST_TOLD else [said[0], *said[1 - _MOST_TOLD :]])
+
+
+def _forecast_in(text: str) -> str:
+    rate, _, ahead = text.partition("; ")
+    return ahead if ahead and _RATE.search(rate) else text
 
 
 def _of_the_family(record: RecordLike, family: str, pid: int | None) -> list[Chart]:

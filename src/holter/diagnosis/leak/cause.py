@@ -19,7 +19,8 @@ from holter.diagnosis.leak.library_cache import LibraryCache, library_cache
 from holter.diagnosis.leak.retained import Holder, best_of, holders_of, siblings_share
 from holter.diagnosis.leak.retained_line import fed_back
 from holter.diagnosis.memory.driver_memory import DriverGrowth, driver_growth
-from holter.diagnosis.memory.exhaustion import exhaustion_of
+from holter.diagnosis.memory.exhaustion import Exhaustion, exhaustion_of
+from holter.diagnosis.memory.memory import memory_curve
 from holter.diagnosis.memory.memory_looks import gathered_by, grown_in_a_loop
 from holter.diagnosis.memory.worker_pages import WorkerPages, copied_pages
 from holter.finding import Ending, Evidence, Forecast, Grade
@@ -29,6 +30,7 @@ from holter.units import count, share, size
 
 # A holder of this share of the growth is the growth; one of less than the second is named but proves little.
 MOST, SOME = 0.6, 0.08
+_TIGHT, _LARGE = 0.8, 0.2  # of the limit
 # Results that are kept until the end are no illness of a run that came to its end with room to spare.
 _FINE_IF_IT_FITS = ("leak.tensors-kept", "leak.cache-unbounded")
 
@@ -58,9 +60,13 @@ class LeakCause:
 @once
 def leak_cause(record: RecordLike, ending: Ending) -> LeakCause | None:
     """Name the one cause of the run's growth; None where nothing grew, or what grew has an end that fits."""
+    ran_out = exhaustion_of(record, ending)
+    if ran_out is not None and ran_out.pages is not None:
+        return _of_pages(ran_out, ran_out.pages)
     leak = leak_of(record, ending)
     if leak is None:
-        return _held_without_a_trend(record, ending) or _driver_alone(record, ending)
+        held = _held_without_a_trend(record, ending) or _driver_alone(record, ending)
+        return held or _copied_without_a_trend(record, ending)
     found = LeakCause("leak.native", leak.grade, leak.words, leak.evidence, leak)
     # What another process holds explains the growth of this one only where it was seen to grow.
     holders = holders_of(record, leak.pids) or tuple(h for h in holders_of(record) if h.length_before is not None)
@@ -70,16 +76,21 @@ def leak_cause(record: RecordLike, ending: Ending) -> LeakCause | None:
         return _of_births(found, births, holder, leak)
     if holder is not None and not leak.ended_run and _ends(record, holder, leak):
         return None
-    pages = copied_pages(record, leak)
+    pages = copied_pages(record)
+    if pages is not None and pages.grown < 0.3 * leak.rise:
+        pages = None
     if pages is not None and holder is not None and holder.length_before is None:
         holder = None  # seen once, it may have been there all along; the pages were seen to grow
     if holder is not None and (holder.share >= SOME or holder.graph_grew or _graph_list(holder)):
         return _of_holder(record, found, holder, ending.kind == "completed")
     if pages is not None:
-        return replace(found, cause="leak.worker-copy", pages=pages, grade=_graded(leak, pages.share))
+        grade = _graded(leak, pages.proved / leak.rise)
+        if grade == "hypothesis" and _tight(record, leak):
+            grade = "supported"
+        return replace(found, cause="leak.worker-copy", pages=pages, grade=grade)
     cache = library_cache(record, leak)
     if cache is not None:
-        grade: Grade = leak.grade if leak.ended_run else "hypothesis"
+        grade = leak.grade if leak.ended_run else "hypothesis"
         return replace(found, cause="leak.cache-unbounded", cache=cache, grade=grade)
     driver = driver_growth(record)
     if driver is not None and driver.rise >= 0.5 * leak.rise:
@@ -87,6 +98,28 @@ def leak_cause(record: RecordLike, ending: Ending) -> LeakCause | None:
     if grown_in_a_loop(record) is not None and not record.of(RetainedObjects):
         return replace(found, cause="leak.tensors-kept", gathered=gathered_by(record))
     return found
+
+
+def _of_pages(ran_out: Exhaustion, pages: WorkerPages) -> LeakCause:
+    """Workers copied what they shared until memory ran out: measured in them it is proved, in the sum it is likely."""
+    grade = ran_out.grade
+    if grade == "supported" and pages.proved >= MOST * pages.grown:
+        grade = "established"
+    return LeakCause("leak.worker-copy", grade, ran_out.words, ran_out.evidence, pages=pages)
+
+
+def _copied_without_a_trend(record: RecordLike, ending: Ending) -> LeakCause | None:
+    """Copies that come to an end once all is copied: told where they take much of what there is."""
+    pages, curve = copied_pages(record), memory_curve(record)
+    if pages is None or curve is None or not curve.limit or pages.grown < _LARGE * curve.limit:
+        return None
+    tight = curve.peak >= _TIGHT * curve.limit
+    if not tight and ending.kind == "running":
+        return None
+    words = f"the run held {size(curve.peak)} at most, {share(curve.peak / curve.limit)} of {curve.limit_words}"
+    proved = pages.proved >= MOST * pages.grown
+    grade: Grade = "hypothesis" if not tight else "established" if proved else "supported"
+    return LeakCause("leak.worker-copy", grade, words, (Evidence("memory", curve.standing),), pages=pages)
 
 
 def _graded(leak: Leak, explained: float) -> Grade:
@@ -97,7 +130,7 @@ def _graded(leak: Leak, explained: float) -> Grade:
 
 def _tight(record: RecordLike, leak: Leak) -> bool:
     """Tell whether memory was short at the end: near the limit, or swapped out in part."""
-    if leak.curve.nearness >= 0.8:
+    if leak.curve.nearness >= _TIGHT:
         return True
     read = record.readings(Processes)
     swapped = read[-1][1].swap if read else None

@@ -16,14 +16,16 @@ from holter.diagnosis.forecast.extrapolate import FEWEST_STEPS, Extrapolation, e
 from holter.diagnosis.leak.growers import Grower, growers, who_grew
 from holter.diagnosis.leak.growth import by_step, growth_within_step
 from holter.diagnosis.memory.exhaustion import Exhaustion, exhaustion_of
+from holter.diagnosis.memory.loader_memory import shared_memory_growth
 from holter.diagnosis.memory.memory import MemoryCurve, Points, allocated_curve, memory_curve
 from holter.finding import Ending, Evidence, Forecast, Grade
 from holter.record.events.timeline import StepWindow
-from holter.units import count, share, size
+from holter.units import count, size
 
 # What grew by less than this is nobody's trouble, whatever its share of a small program.
 _NOTICED = 64e6
 _LARGE = 0.2  # of the limit
+_AT_LIMIT = 0.95
 _STEADY = 0.6  # the later half's slope against the earlier's
 _SUSTAINED = 12  # readings over the growth
 
@@ -47,6 +49,7 @@ class Leak:
     ended_run: bool
     progress: Progress
     at_epoch_ends: bool = False
+    steps: float = 0.0  # over which it rose
 
     @property
     def pid(self) -> int | None:
@@ -61,10 +64,10 @@ def leak_of(record: RecordLike, ending: Ending) -> Leak | None:
         if ran_out.shape != "leak" or ran_out.curve is None:
             return None
         within = growth_within_step(record, ran_out.curve, ran_out.progress)
-        found = _measured(record, ran_out.curve, ran_out.on_device) if within is None else None
+        found = _measured(record, ran_out.curve, ran_out.on_device, ended=True) if within is None else None
         if found is None:
             return _unmeasured(record, ran_out)
-        words = f"{_grew(found)} {_until(ran_out.curve)}"
+        words = f"{_grew(found)} {_until(ran_out)}"
         return replace(found, grade=ran_out.grade, words=words, evidence=ran_out.evidence, ended_run=True)
     if ending.kind in ("crashed", "hung"):
         return None
@@ -91,8 +94,11 @@ def _unmeasured(record: RecordLike, ran_out: Exhaustion) -> Leak | None:
     return Leak(where, (), curve, 0.0, None, None, None, rise, *said, None, True, progress)
 
 
-def _measured(record: RecordLike, curve: MemoryCurve, on_device: bool) -> Leak | None:
-    """Measure the growth of a curve while the run trained, whatever it comes to."""
+def _measured(record: RecordLike, curve: MemoryCurve, on_device: bool, *, ended: bool = False) -> Leak | None:
+    """Measure the growth of a curve while the run trained, whatever it comes to.
+
+    What ended a run is its top; of a run that goes on or came to its end, only what is still held has been kept.
+    """
     progress = progress_of(record)
     trained = by_step(record, curve.points, progress)
     if len(trained) < 2 or not progress.step:
@@ -101,9 +107,12 @@ def _measured(record: RecordLike, curve: MemoryCurve, on_device: bool) -> Leak |
     trend = trend_of(settled)
     begins = epochs_of(record, progress.pid)
     climb = _by_epoch(trained, begins)
-    rise = max(value for _, value in settled) - min(settled[0][1], trend.level or settled[0][1])
+    top = max(value for _, value in settled)
+    rise = max(0.0, (top if ended else min(top, curve.late)) - min(settled[0][1], trend.level or settled[0][1]))
     steps = max(1.0, settled[-1][0] - max(trend.since, settled[0][0]))
-    since = int(trend.since) if trend.grows and trend.since > settled[0][0] else int(trained[0][0])
+    # Without a bend it grew from the start: the first reading is no beginning of anything.
+    bend = int(trend.since) if trend.grows and trend.since > settled[0][0] else None
+    since = bend if bend is not None else int(trained[0][0])
     who = _who(record, curve, progress, rise)
     where = "device" if on_device else who.where if who is not None else "tree"
     return Leak(
@@ -111,9 +120,10 @@ def _measured(record: RecordLike, curve: MemoryCurve, on_device: bool) -> Leak |
         pids=who.pids if who is not None else (),
         curve=curve,
         per_step=rise / steps,
+        steps=steps,
         per_epoch=climb[0] if climb is not None else None,
         at_epoch_ends=climb is not None and rises_between(trained, [float(begin.step) for begin in begins]),
-        since_step=since,
+        since_step=bend,
         since_epoch=_epoch_at(begins, since),
         rise=rise,
         grade="hypothesis",
@@ -142,6 +152,8 @@ def _epoch_at(begins: tuple[EpochBegin, ...], step: float) -> int | None:
 
 def _who(record: RecordLike, curve: MemoryCurve, progress: Progress, rise: float) -> Grower | None:
     begin = progress.first_step_m or curve.points[0][0]
+    if shared_memory_growth(record, curve.points[-1][0]) >= 0.5 * rise:
+        return None  # batches that came from workers lie in shared memory, whoever keeps them
     return who_grew(growers(record, progress.pid, begin, curve.points[-1][0]), rise)
 
 
@@ -254,14 +266,17 @@ def _grew(leak: Leak) -> str:
     return f"{whose} grew {per}{since}"
 
 
-def _until(curve: MemoryCurve) -> str:
-    if not curve.limit:
-        return f"up to {size(curve.peak)}"
-    part = curve.peak / curve.limit
-    reached = f"{curve.limit_words} of {size(curve.limit)}"
-    return f"and reached {reached}" if part >= 0.95 else f"and came to {size(curve.peak)}, {share(part)} of {reached}"
+def _until(ran_out: Exhaustion) -> str:
+    curve = ran_out.curve
+    if curve is None or not curve.limit:
+        return f"up to {size(curve.peak)}" if curve is not None else f"until {ran_out.reached}"
+    near = curve.peak >= _AT_LIMIT * curve.limit
+    return f"and reached {curve.limit_words} of {size(curve.limit)}" if near else f"until {ran_out.reached}"
 
 
 def _spread(leak: Leak, trend: Trend) -> str:
-    low, high = (size(max(0.0, value)) for value in (trend.low, trend.high))
-    return f"{size(leak.rise)} in {count(leak.progress.step or 0)} steps, {low} to {high} per step"
+    """Say the growth so that it divides to the rate of the claim; the bounds of the slope where they hold that rate."""
+    told = f"{size(leak.rise)} in {count(round(leak.steps))} steps"
+    if trend.low <= leak.per_step <= trend.high:
+        told += f", {size(max(0.0, trend.low))} to {size(trend.high)} per step"
+    return told

@@ -11,7 +11,7 @@ from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.progress import Progress, progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.oom_killer import oom_evidence, oom_kill_of, tree_evidence
+from holter.diagnosis.ending.oom_killer import NEAR, OomKill, oom_evidence, oom_kill_of, tree_evidence
 from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.ending.tracebacks import Raised
 from holter.diagnosis.leak.growth import (
@@ -23,12 +23,14 @@ from holter.diagnosis.leak.growth import (
     later_growth,
     steady_rise,
 )
+from holter.diagnosis.memory.loader_memory import Waiting, sent_to_workers, waiting_batches
 from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, process_curve
 from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, grown_in_a_loop, memory_looks
 from holter.diagnosis.memory.pool import first_size
+from holter.diagnosis.memory.worker_pages import WorkerPages, copied_pages, taken_by_workers
 from holter.finding import Ending, Evidence, Grade
 from holter.record.events.agent import Adapter, Batch, Made
-from holter.units import count, share, size
+from holter.units import count, duration, share, size
 
 _ON_DEVICE = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|HIP out of memory|MPS backend out of memory|OutOfMemoryError|"
@@ -64,6 +66,9 @@ _ALLOWED = re.compile(r"([\d.]{1,20}) ([KMGTP]iB) allowed; ")
 _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "RMSprop": 1, "Adagrad": 1}
 # Of the limit: where the state of the training alone takes this much, a smaller batch does not help.
 _MOST_OF_IT = 0.7
+_MOST_OF_RISE = 0.5
+_GOOD_PART = 0.3
+_LEAST_AT_THE_LIMIT = 24e6  # bytes that workers copied
 _LITTLE_OF_IT = 0.4  # of the limit: a model that takes less is not what does not fit
 
 # Up to this many steps a run has not yet shown that its ordinary step fits.
@@ -83,7 +88,10 @@ class Exhaustion:
     frame: Frame | None
     progress: Progress
     in_worker: bool = False
+    pages: WorkerPages | None = None  # for the shape `copies`
     asked: float | None = None  # bytes of the allocation that was refused
+    reached: str = ""  # how near the limit it was seen to come
+    waiting: Waiting | None = None  # for the shape `prefetch`
 
 
 @once
@@ -111,12 +119,24 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     if kill is not None and curve is not None and not on_device:
         curve = curve.until(kill.at)
     where = _where(record, raised if refused else None)
-    shape, clear, words = shape_of(record, curve, progress, asked, on_device, where)
-    if kill is not None and kill.role == "worker":
+    reached = _reached(curve, asked, kill if not on_device else None, refused=refused)
+    pages = None if on_device else _copies(record, curve, kill)
+    own, waiting = _of_victim(record, curve, kill), None
+    if pages is not None and curve is not None:
+        shape, clear, words = "copies", True, _while_copied(pages, curve, progress, reached)
+    elif own is not None and kill is not None:
         # The trainer's steps set the pace, but it is the worker's own memory that grew.
-        own = process_curve(record, kill.pid, curve)
-        shape, clear, words = shape_of(record, own.until(kill.at) if own else None, progress, asked, False)
+        shape, clear, words = shape_of(record, own, progress, asked, False, reached=reached)
         words = f"{kill.who}: {words}"
+    else:
+        shape, clear, words = shape_of(record, curve, progress, asked, on_device, where, reached)
+        words += _of_workers(record, curve, kill)
+    if curve is not None and shape not in ("leak", "copies") and not on_device and not asked:
+        end, steps = kill.at if kill is not None else None, progress.step or 0
+        waiting = waiting_batches(record, curve, end)
+        if sent_to_workers(record, end) or waiting is not None:
+            shape, clear = "prefetch" if waiting is not None else "spawned", True
+            words = f"after {count(steps)} steps {reached}" if steps else f"before the first step {reached}"
     evidence = list(oom_evidence(record, kill)) if kill is not None else []
     if raised is not None and refused:
         evidence.append(Evidence("exception", raised.headline, raised.when))
@@ -125,12 +145,64 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         evidence.extend(tree_evidence(record, left.m if left else None))
     grade: Grade = "supported" if clear and not suspected else "hypothesis"
     frame = culprit_frame(raised) if raised is not None and refused else None
-    if frame is None and shape != "leak":
+    if frame is None and shape not in ("leak", "copies"):
         # A kill leaves no traceback; the stacks that were taken while memory shot up do.
         victim = kill.pid if kill is not None else None
         frame = (gathered_by(record, victim) if shape == "data" else None) or filled_by(record, victim)
     in_worker = kill is not None and kill.role == "worker"
-    return Exhaustion(shape, grade, words, curve, on_device, tuple(evidence), frame, progress, in_worker, asked)
+    return Exhaustion(
+        shape,
+        grade,
+        words,
+        curve,
+        on_device,
+        tuple(evidence),
+        frame,
+        progress,
+        in_worker,
+        pages,
+        asked,
+        reached,
+        waiting,
+    )
+
+
+def _copies(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | None) -> WorkerPages | None:
+    """Give what forked workers copied, where that is most of what the run grew by since they were forked."""
+    pages = copied_pages(record, kill.at if kill is not None else None, _LEAST_AT_THE_LIMIT)
+    if pages is None or curve is None:
+        return None
+    before = [value for m, value in curve.points if m <= pages.since]
+    rise = curve.peak - (before[-1] if before else curve.points[0][1])
+    return pages if pages.grown >= _MOST_OF_RISE * min(rise, pages.rise) else None
+
+
+def _while_copied(pages: WorkerPages, curve: MemoryCurve, progress: Progress, reached: str) -> str:
+    steps = progress.step or 0
+    when = f"within {count(steps)} steps" if steps > 1 else "in the first step" if steps else "before the first step"
+    before = [value for m, value in curve.points if m <= pages.since]
+    return f"memory stood at {size(before[-1])} before them, and {when} {reached}" if before else f"{when} {reached}"
+
+
+def _of_victim(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | None) -> MemoryCurve | None:
+    """Give the curve of the worker that was killed, where it alone carries most of what the run grew by beside it."""
+    if kill is None or kill.role != "worker" or curve is None:
+        return None
+    own = process_curve(record, kill.pid, curve)
+    if own is None:
+        return None
+    own = own.until(kill.at)
+    beside = [value for m, value in curve.points if m >= own.points[0][0]] or [curve.peak]
+    rise = own.peak - own.points[0][1]
+    return own if rise > 0 and rise >= _MOST_OF_RISE * (max(beside) - beside[0]) else None
+
+
+def _of_workers(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | None) -> str:
+    """Say what forked workers took for themselves, where that is a good part of what the run held."""
+    workers, taken = taken_by_workers(record, kill.at if kill is not None else None)
+    if curve is None or taken < _GOOD_PART * curve.peak:
+        return ""
+    return f"; {size(taken)} of it the {count(workers)} data workers took for themselves"
 
 
 def shape_of(
@@ -140,10 +212,11 @@ def shape_of(
     asked: float | None,
     on_device: bool,
     where: str = "",
+    reached: str = "",
 ) -> tuple[str, bool, str]:
     """Name the shape of a curve that ended in lack of memory, whether it is clear, and say it with numbers."""
     steps = progress.step or 0
-    reached = _reached(curve, asked)
+    reached = reached or _reached(curve, asked)
     want = f"one allocation asked for {size(asked)}; " if asked else ""
     in_step = progress.phase in ("forward", "backward", "optimizer") or where in ("step", "update")
     # A model that was called with a batch, and then no update: it was in the loss, or in what else the loop does.
@@ -154,7 +227,7 @@ def shape_of(
             rise, went_round = grown
             return "leak", went_round, f"memory grew by {size(rise)} while a loop called a model, until {reached}"
     if steps == 0 and not in_step:
-        return _before_the_first_step(record, curve, want, asked, on_device, where)
+        return _before_the_first_step(record, curve, want, asked, on_device, where, reached)
     if steps == 0 and where == "update" and not _is_small(record, curve):
         # Forward and backward were done: it is the optimizer's own state that there was no memory for.
         return "model", True, f"{want}in the optimizer's first update {reached}"
@@ -201,13 +274,19 @@ def _over_the_steps(found: Growth, steps: int, reached: str, want: str) -> tuple
 
 
 def _before_the_first_step(
-    record: RecordLike, curve: MemoryCurve | None, want: str, asked: float | None, on_device: bool, where: str
+    record: RecordLike,
+    curve: MemoryCurve | None,
+    want: str,
+    asked: float | None,
+    on_device: bool,
+    where: str,
+    reached: str,
 ) -> tuple[str, bool, str]:
     # Without an adapter there may well be steps that nobody saw.
     seen = any(event.state == "on" for event in record.of(Adapter))
     steady = steady_rise(curve) if curve is not None and not seen else None
     if steady is not None:
-        return "leak", False, f"memory grew steadily by {size(steady)} over the run, until {_reached(curve)}"
+        return "leak", False, f"memory grew steadily by {size(steady)} over the run, until {reached}"
     looks = memory_looks(record)
     known = where or looks
     model = where == "model" if known else any(event.what == "model" for event in record.of(Made))
@@ -217,7 +296,7 @@ def _before_the_first_step(
     shape = "batch" if on_device else "data"
     if (model or on_device) and not _is_small(record, curve):
         shape = "model"
-    return shape, larger or climbed, f"{want}before the first step {_reached(curve)}"
+    return shape, larger or climbed, f"{want}before the first step {reached}"
 
 
 def _trains_nothing(record: RecordLike) -> bool:
@@ -268,13 +347,32 @@ def _rose_in_step(curve: MemoryCurve | None, progress: Progress) -> bool:
     return bool(before) and before[-1] < 0.6 * curve.peak
 
 
-def _reached(curve: MemoryCurve | None, asked: float | None = None) -> str:
+def _reached(
+    curve: MemoryCurve | None, asked: float | None = None, kill: OomKill | None = None, *, refused: bool = False
+) -> str:
     if curve is None:
         return "memory ran out (no readings of it were kept)"
     if not curve.limit:
         return f"it was last read at {size(curve.last)}"
-    if asked and curve.peak < 0.9 * curve.limit:
+    if asked and curve.peak < NEAR * curve.limit:
         # What was refused never became memory of the run's.
         return f"it stood at {size(curve.late)}, {curve.limit_words} is {size(curve.limit)}"
+    if kill is not None and curve.peak < NEAR * curve.limit:
+        return _unseen(curve, curve.limit, kill)
+    if refused and curve.peak < NEAR * curve.limit:
+        held = f"while it stood at {size(curve.late)}; {curve.limit_words} is {size(curve.limit)}"
+        return f"an allocation was refused, of a size that is not known, {held}"
     part = share(curve.peak / curve.limit)
     return f"it reached {size(curve.peak)}, {part} of {curve.limit_words} of {size(curve.limit)}"
+
+
+def _unseen(curve: MemoryCurve, limit: float, kill: OomKill) -> str:
+    """Say what is known of a kill at a limit that no reading came near."""
+    if kill.scope == "machine":
+        return f"the machine's memory was full; this run held {size(curve.late)} of {size(limit)}"
+    at, value = curve.points[-1]
+    before = f"{duration(kill.at - at)} before" if kill.at - at >= 0.1 else "just before"
+    return (
+        f"the kernel killed it at {curve.limit_words} of {size(limit)}; the last reading, {before}, was {size(value)}: "
+        "it grew faster than it was read"
+    )

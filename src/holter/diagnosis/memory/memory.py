@@ -172,7 +172,8 @@ def process_curve(record: RecordLike, pid: int | None, whole_run: MemoryCurve | 
 
 def _with_looks(record: RecordLike, points: Points, limit: float | None) -> Points:
     """Add what was seen between two samples, where it was measured against the same limit."""
-    looks = [(look.m, look.used) for look in memory_looks(record) if look.limit == limit]
+    # A look adds up what a few processes grew by: no more than the limit was ever there.
+    looks = [(look.m, min(look.used, look.limit)) for look in memory_looks(record) if look.limit == limit]
     return tuple(sorted((*points, *looks))) if points and looks else points
 
 

@@ -39,8 +39,14 @@ def memory_looks(record: RecordLike) -> tuple[MemoryLook, ...]:
         if event.reason == "memory" and used and limit:
             # It was written a moment after it was taken.
             m = event.at or event.m
-            found.append(MemoryLook(m, used, limit, event.pid, tuple(main_thread(event))))
+            found.append(MemoryLook(m, used, limit, event.pid, _own(tuple(main_thread(event)))))
     return tuple(sorted(found, key=lambda look: look.m))
+
+
+def _own(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Leave out what a forked data worker has of the trainer's stack: it stands below the worker's own loop."""
+    begin = next((n for n, frame in enumerate(frames) if frame.name == "_worker_loop"), len(frames))
+    return frames[:begin]
 
 
 def filled_by(record: RecordLike, pid: int | None = None) -> Frame | None:
@@ -62,9 +68,9 @@ def filled_by(record: RecordLike, pid: int | None = None) -> Frame | None:
     return frames[max(gained, key=lambda key: gained[key])] if gained else None
 
 
-def gathered_by(record: RecordLike, pid: int | None = None) -> Frame | None:
+def gathered_by(record: RecordLike, pid: int | None = None, until: float = float("inf")) -> Frame | None:
     """Name the line that gathers, where a loop filled memory bit by bit: what it calls works, but keeps nothing."""
-    looks = [look for look in memory_looks(record) if pid is None or look.pid == pid]
+    looks = [look for look in memory_looks(record) if (pid is None or look.pid == pid) and look.m <= until]
     loops = _loops(record, looks)
     if not loops or len(loops) <= len(looks) / 2:
         return None

@@ -20,6 +20,7 @@ class AgentHello(ProcessEvent):
     rank: str | int | None = means("as the launcher says, like the next two")
     local_rank: str | int | None = None
     world_size: str | int | None = None
+    inherited: float | None = means("resident bytes that a forked worker shared with its parent at the fork")
 
 
 @schema

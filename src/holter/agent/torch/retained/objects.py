@@ -199,6 +199,8 @@ def watch_worker(agent):
         @functools.wraps(inner)
         def fetch(fetcher, indexes, inner=inner):
             nonlocal batches
+            if not batches:
+                holdings.begin(fetcher.dataset, _first_worker())
             try:
                 batch = inner(fetcher, indexes)
             except BaseException as error:
@@ -209,6 +211,11 @@ def watch_worker(agent):
             return batch
 
         cls.fetch = fetch
+
+
+def _first_worker():
+    info = getattr(sys.modules.get("torch.utils.data._utils.worker"), "_worker_info", None)
+    return getattr(info, "id", 0) == 0
 
 
 def device_bytes(torch):

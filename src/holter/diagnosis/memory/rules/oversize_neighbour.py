@@ -48,7 +48,7 @@ class Held:
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Say who holds how much of what there is."""
     found = exhaustion_of(record, ending)
-    if found is None or found.shape == "leak":
+    if found is None or found.shape in ("leak", "copies"):
         return None
     held = _on_device(record, found) if found.on_device else _on_host(record, found)
     if held is None:
@@ -106,7 +106,7 @@ def _on_host(record: RecordLike, found: Exhaustion) -> Held | None:
         return None
     total = next((r.total for _, r in record.readings(MachineMemory)[::-1] if r.total), None)
     large = next((reading.rows for _, reading in record.readings(Neighbours)[::-1]), ())
-    others = sum(row.rss or 0.0 for row in large)
+    others = min(sum(row.rss or 0.0 for row in large), total or float("inf"))  # pages they share count in each
     own = max((r.rss or 0.0 for _, r in record.readings(Processes)), default=0.0)
     if not total or others < _MUCH_OF_HOST * total or own + (found.asked or 0.0) > total:
         return None

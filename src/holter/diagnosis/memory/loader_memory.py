@@ -1,0 +1,83 @@
+"""What a data loader's workers take without any leak: a dataset that each was sent a copy of, batches that wait."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.frames import Frame
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.memory.memory import MemoryCurve
+from holter.diagnosis.memory.memory_looks import memory_looks
+from holter.diagnosis.memory.worker_pages import taken_by_workers
+from holter.record.events.agent import Made
+from holter.record.events.timeline import Cgroup, SharedMemory
+
+# Where the standard library writes a process's arguments for a child that is not forked, and where that child reads.
+_SENDING = re.compile(r"/multiprocessing/(?:popen_spawn_\w+|popen_forkserver|spawn|forkserver)\.py$")
+_CLIMB = 30.0  # seconds before the end
+_MOST_OF_LOOKS = 0.5
+_WAITING = 0.2  # of what the run held: less in shared memory is how every loader works
+_MOST_OF_RISE = 0.5
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Batches on their way: what lies in shared memory, and what the workers hold of those they are making."""
+
+    shared: float
+    workers: float
+
+
+def loader_of(record: RecordLike) -> Made:
+    """Give the loader with the most workers, an empty one where there is none."""
+    found = [event for event in record.of(Made) if event.what == "loader" and event.num_workers]
+    return max(found, key=lambda event: event.num_workers or 0, default=Made())
+
+
+@once
+def sent_to_workers(record: RecordLike, until: float | None) -> bool:
+    """Tell whether memory ran out while workers that are not forked were sent the dataset, by the looks taken then."""
+    looks = [look for look in memory_looks(record) if look.frames and (until is None or look.m <= until)]
+    looks = [look for look in looks if look.m >= looks[-1].m - _CLIMB]
+    sending = [_sends(look.frames) for look in looks]
+    if not any(sending):
+        return False
+    since = sending[sending.index(True) :]
+    return sum(since) >= max(2, _MOST_OF_LOOKS * len(since))
+
+
+def _sends(frames: tuple[Frame, ...]) -> bool:
+    """Of the innermost frames, does the sending come before the first line of the user's."""
+    for frame in frames:
+        if _SENDING.search(frame.file.replace("\\", "/")):
+            return True
+        if frame.user:
+            return False
+    return False
+
+
+@once
+def waiting_batches(record: RecordLike, curve: MemoryCurve, until: float | None) -> Waiting | None:
+    """Give what batches that wait for the trainer take, where that is most of what the run grew by with its workers."""
+    loader = loader_of(record)
+    if not loader.num_workers:
+        return None
+    shared = shared_memory_growth(record, until)
+    _, workers = taken_by_workers(record, until)
+    before = [value for m, value in curve.points if m <= loader.m]
+    rise = curve.peak - (before[-1] if before else curve.points[0][1])
+    if shared < _WAITING * curve.peak or shared + workers < _MOST_OF_RISE * rise:
+        return None
+    return Waiting(shared, workers)
+
+
+@once
+def shared_memory_growth(record: RecordLike, until: float | None) -> float:
+    """Give the most of shared memory that the run's container held, else by how much /dev/shm filled up."""
+    counted = [r.shmem for m, r in record.readings(Cgroup) if r.shmem is not None and (until is None or m <= until)]
+    if counted:
+        return max(counted) - counted[0]
+    free = [r.free for m, r in record.readings(SharedMemory) if r.free is not None and (until is None or m <= until)]
+    return max(0.0, free[0] - min(free)) if free else 0.0
