@@ -172,6 +172,40 @@ def test_the_batch_is_described_once_for_each_shape(watched: Run) -> None:
     assert [event["shapes"] for event in watched.kind("batch")] == [[[[10, 8], "torch.float32"]]]
 
 
+def test_a_batch_far_larger_than_all_before_it_is_told_before_the_model_meets_it(tmp_path: Path) -> None:
+    """With its samples' numbers; also after many shapes, of which no more are told."""
+    text = """
+        import os, time, torch
+        from torch import nn
+        class Texts(torch.utils.data.Dataset):
+            def __len__(self): return 240
+            def __getitem__(self, i): return torch.ones(4000 if i == 230 else 8 + i // 3)
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = nn.Parameter(torch.ones(1))
+            def forward(self, x):
+                if x.shape[1] > 1000:
+                    os._exit(9)
+                return (x * self.scale).mean()
+        net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        def padded(samples):
+            return nn.utils.rnn.pad_sequence(samples, batch_first=True)
+        for x in torch.utils.data.DataLoader(Texts(), batch_size=3, collate_fn=padded):
+            net(x).backward()
+            optimizer.step()
+            time.sleep(0.012)  # of shorter steps not all are looked at
+    """
+    done = run(tmp_path, text)
+
+    last = done.kind("batch")[-1]
+    assert done.code == 9
+    assert (last["shapes"], last["samples"]) == ([[[3, 4000], "torch.float32"]], [228, 229, 230])
+    loader = next(event for event in done.kind("made") if event["what"] == "loader")
+    assert (Path(loader["collate_file"]).name, loader["collate_line"]) == ("train.py", 18)
+
+
 def test_models_rebuilt_in_a_loop_are_counted_alive(tmp_path: Path) -> None:
     """Models that are kept show as alive, models that are dropped do not."""
     done = run(

@@ -36,6 +36,56 @@ def test_flat_then_gone_is_a_spike():
     assert "steady at 2.0 GB" in told.findings[0].claim
 
 
+PADDED = """
+import torch
+
+def padded(samples):
+    longest = max(map(len, samples))
+    return torch.stack([torch.nn.functional.pad(s, (0, longest - len(s))) for s in samples])
+
+loader = DataLoader(texts, batch_size=16, collate_fn=padded)
+""".splitlines()
+
+
+def with_batches(*shapes, at=551):
+    """A run killed at its 551st step; the last of these batches is that step's."""
+    record = killed(lambda second: (2 if second < 59 else 7.9) * GB)
+    record.sources = {"/home/u/train.py": PADDED}
+    made = {"what": "loader", "file": "/home/u/train.py", "line": 8, "collate_file": "/home/u/train.py"}
+    record.event("made", 1, pid=TRAINER, collate_line=4, code=PADDED[7], **made)
+    for number, shape in enumerate(shapes):
+        last = number == len(shapes) - 1
+        event = {"step": at if last else number + 1, "shapes": [[shape, "torch.int64"]]}
+        record.event(
+            "batch", 59 if last else 5 + number, pid=TRAINER, **event, **({"samples": [7, 777]} if last else {})
+        )
+    return record
+
+
+def test_a_batch_far_larger_than_all_before_it_is_named_with_the_line_that_pads():
+    """Its shape, that of the largest before it, and its samples: one of them is the long one."""
+    found = verdict(with_batches([16, 96], [16, 99], [16, 40_000])).findings[0]
+
+    assert (found.cause, found.grade) == ("oversize.spike", "supported")
+    assert (
+        "one batch is 16 × 40,000 (samples 7, 777 of the dataset), and the largest before it was 16 × 99" in found.claim
+    )
+    assert (found.culprit.line, "torch.stack" in found.culprit.code) == (6, True)
+
+
+@pytest.mark.parametrize("batches", [([16, 96], [16, 120]), ([16, 96],)], ids=["a little longer", "the only shape"])
+def test_a_batch_like_the_others_is_not_to_blame(batches):
+    found = verdict(with_batches(*batches)).findings[0]
+
+    assert "one batch" not in found.claim
+
+
+def test_a_large_batch_that_was_done_is_not_to_blame():
+    found = verdict(with_batches([16, 96], [16, 40_000], at=300)).findings[0]
+
+    assert "one batch" not in found.claim
+
+
 def test_noise_on_a_flat_curve_is_no_leak():
     """A sawtooth of garbage collection is not growth."""
     told = verdict(killed(lambda second: 2 * GB + (second % 7) * 60 * MB))

@@ -23,6 +23,7 @@ from holter.diagnosis.leak.growth import (
     later_growth,
     steady_rise,
 )
+from holter.diagnosis.memory.large_batch import large_batch_of
 from holter.diagnosis.memory.loader_memory import Waiting, sent_to_workers, waiting_batches
 from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, process_curve
 from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, grown_in_a_loop, memory_looks
@@ -235,6 +236,9 @@ def shape_of(
     if within is not None:
         rate = f"memory grew steadily by {size(within.per_step)} per backward within step {count(steps + 1)}"
         return "leak", True, f"{rate}, by {size(within.rise)} in all, until {reached}"
+    large = large_batch_of(record)
+    if large is not None:
+        return "spike", True, f"{large.words}; {want}in step {count(steps + 1)} {reached}"
     if steps <= FIRST_STEPS and (need := state_of_training(record)) >= _MOST_OF_IT * _room(curve):
         return (
             "model",

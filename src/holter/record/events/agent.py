@@ -49,13 +49,15 @@ class Made(ProcessEvent):
     code: str = ""
     made: int | None = means("how many")
     alive: int | None = means("how many are still there")
-    num_workers: int | None = means("of a loader, like the next six")
+    num_workers: int | None = means("of a loader, like the next eight")
     batch_size: int | None = None
     prefetch_factor: int | None = None
     pin_memory: bool | None = None
     persistent_workers: bool | None = None
     shuffle: bool | None = None
     dataset: str = means("its class")
+    collate_file: str = means("the user's function that makes a batch of samples, like the next one")
+    collate_line: int | None = None
     weights: float | None = means("of a PyTorch optimizer: bytes of what it trains")
 
 
@@ -113,6 +115,7 @@ class Batch(ProcessEvent):
 
     step: int | None = None
     shapes: tuple[tuple[tuple[int, ...], str], ...] = means("`[shape, dtype]` of its tensors")
+    samples: tuple[int, ...] = means("of one that is far larger than those before: its samples' numbers in the dataset")
 
 
 @schema

@@ -90,6 +90,7 @@ class Batch:
 # --- Which samples of its dataset a batch is made of: the indices that a loader has asked for, in order
 
 _AHEAD = 256  # batches that workers may have been asked for
+_TOLD = 64  # samples of one batch
 
 
 class Samples:
@@ -136,6 +137,11 @@ class Samples:
             found = last[sample]
             return found if isinstance(found, int) else None
         return last if isinstance(last, int) and size is None else None
+
+    def of_batch(self):
+        """The dataset's indices of the last batch, the first of them; none where they are not known."""
+        last = self._last()
+        return [one for one in last[:_TOLD] if isinstance(one, int)] if isinstance(last, (list, tuple)) else []
 
     def _last(self):
         """The indices of the batch that came last: workers have been asked for more since then."""

@@ -186,6 +186,8 @@ class _Adapter:
                         beat.alive()
                     else:
                         phase = enter(3 if training else 6)
+                        if alone():
+                            notice(args, kwargs)  # before the call: it may be the one that does not fit
             except Exception as error:
                 guard.caught("call", error)
             try:
@@ -200,12 +202,6 @@ class _Adapter:
             finally:
                 if phase >= 0:
                     enter(phase and 1)
-            if phase >= 0:
-                try:
-                    if alone():
-                        notice(args, kwargs)
-                except Exception as error:
-                    guard.caught("batch", error)
             return result
 
         cls.__call__ = __call__

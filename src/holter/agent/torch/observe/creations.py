@@ -1,6 +1,7 @@
 """Which models, optimizers and loaders were made on which line, and which models an optimizer trains."""
 
 import functools
+import os
 import sys
 import weakref
 from typing import Any
@@ -115,4 +116,8 @@ def loader_facts(loader):
     facts = {name: getattr(loader, name, None) for name in names}
     facts["shuffle"] = type(getattr(loader, "sampler", None)).__name__ == "RandomSampler"
     facts["dataset"] = type(getattr(loader, "dataset", None)).__name__
+    collate = getattr(loader, "collate_fn", None)
+    code = getattr(collate, "__code__", None) or getattr(vars(type(collate)).get("__call__"), "__code__", None)
+    if code is not None and is_user_file(code.co_filename):
+        facts["collate_file"], facts["collate_line"] = os.path.abspath(code.co_filename), code.co_firstlineno
     return {name: value for name, value in facts.items() if isinstance(value, (bool, int, str))}
