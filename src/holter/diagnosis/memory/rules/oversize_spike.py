@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.exhaustion import exhaustion_of
+from holter.diagnosis.memory.next_commands import next_commands
 from holter.finding import Cure, Ending, Finding
 
 CAUSE = "oversize.spike"
@@ -25,6 +26,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     cures = (
         Cure("do that work in chunks, in smaller batches", "", "equivalent"),
         Cure("or cap and bucket the lengths of samples", "", "changed"),
+        *next_commands(record),
     )
     culprit = found.frame.culprit if found.frame is not None else None
     what = "the validation" if found.progress.phase == "validation" else "one step"
