@@ -1,4 +1,5 @@
 # cause: disk-full
+# line: torch.save({"weights": torch.zeros(100_000), "step": step}, f"{sys.argv[1]}/model-{step}.pt")
 # disk: 16m
 import sys
 

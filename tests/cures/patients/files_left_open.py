@@ -1,4 +1,5 @@
 # cause: resource.file-descriptors
+# line: kept.append(open(__file__))
 # files: 64
 import time
 

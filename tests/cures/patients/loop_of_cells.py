@@ -1,4 +1,5 @@
 # cause: overhead.eager-loop
+# line: h, c = cell(x[:, t], (h, c))
 import time
 
 import torch

@@ -1,4 +1,5 @@
 # cause: recompile.scalar
+# line: train_step(x, y, 1.0 / (1 + step))
 # needs: tensorflow
 import time
 

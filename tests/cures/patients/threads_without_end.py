@@ -1,4 +1,5 @@
 # cause: resource.processes
+# line: threading.Thread(target=time.sleep, args=(0.05 if step < 5 else 30,), daemon=True).start()
 # pids: 60
 import threading
 import time
