@@ -34,6 +34,7 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
 # last would leave the other cores with nothing to do.
 LONGEST = [
     "guests/test_suites.py",
+    "cures/test_cures.py",
     "endings/test_thrash_named.py",
     "heal/test_resume.py",
     "heal/test_keras.py",
@@ -52,7 +53,7 @@ LONGEST = [
     "agent/test_holdings.py",
     "planner/test_script.py",
 ]
-LONG = ("guests", "endings", "heal", "agent", "score", "planner", "run", "views")
+LONG = ("guests", "cures", "endings", "heal", "agent", "score", "planner", "run", "views")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -203,7 +203,7 @@ def test_a_batch_far_larger_than_all_before_it_is_told_before_the_model_meets_it
     assert done.code == 9
     assert (last["shapes"], last["samples"]) == ([[[3, 4000], "torch.float32"]], [228, 229, 230])
     loader = next(event for event in done.kind("made") if event["what"] == "loader")
-    assert (Path(loader["collate_file"]).name, loader["collate_line"]) == ("train.py", 18)
+    assert (Path(loader["collate_file"]).name, loader["collate_line"]) == ("train.py", 17)
 
 
 def test_models_rebuilt_in_a_loop_are_counted_alive(tmp_path: Path) -> None:

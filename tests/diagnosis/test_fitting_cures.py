@@ -32,10 +32,27 @@ def test_a_cure_that_the_script_already_contains_is_left_out() -> None:
 
 
 def test_a_cure_of_which_only_a_part_is_there_stays() -> None:
-    """What is missing is still worth saying."""
+    """What is missing is still worth saying; as an example, for nothing says where it belongs."""
     cure = Cure("release it", "+ keras.backend.clear_session()\n+ del model")
 
-    assert fitted(cure) == (cure,)
+    assert fitted(cure) == (Cure("release it", "keras.backend.clear_session()\ndel model"),)
+
+
+def test_a_line_to_add_is_shown_beside_a_line_of_the_script() -> None:
+    """Which must be there."""
+    own = Cure("drop it", "+ del model\n  model = build()")
+    other = Cure("drop it", "+ del model\n  model = make()")
+
+    assert fitted(own, other) == (own, Cure("drop it"))
+
+
+def test_a_command_is_written_with_the_runs_own_words() -> None:
+    """Ready to be pasted, quoted for a shell."""
+    finding = Finding("fragmentation", "established", "x", (), None, (Cure("grow", "A=1 holter run -- COMMAND"),))
+
+    told = fitting_cures(finding, (), ["python", "train it.py", "--lr", "1"])
+
+    assert told.cures[0].how == "A=1 holter run -- python 'train it.py' --lr 1"
 
 
 def test_a_diff_of_the_scripts_own_lines_is_shown() -> None:

@@ -138,7 +138,7 @@ def test_an_lru_cache_is_named_by_its_decorator():
     found = told(held(record, 55, {**row, "bytes": 6 * GB}))
 
     assert (found.cause, found.culprit.line) == ("leak.cache-unbounded", 1)
-    assert "- @lru_cache(maxsize=None)\n+ @functools.lru_cache(maxsize=" in found.cures[0].how
+    assert "- @lru_cache(maxsize=None)\n+ @lru_cache(maxsize=" in found.cures[0].how
 
 
 def test_a_holder_of_a_small_part_is_named_but_not_established():
@@ -175,7 +175,33 @@ def test_models_made_anew_on_one_line(alive):
     assert (found.cause, found.culprit.line) == ("leak.model-rebuilt", 7)
     assert found.grade == ("established" if alive else "supported")
     assert "11" in found.claim
-    assert "clear_session" in found.cures[0].how
+    assert "once, before the loop" in found.cures[0].title
+
+
+KERAS_LOOP = ("import keras", "for fold in range(9):", "    model = build()", "    model.fit(x, y)")
+
+
+@pytest.mark.parametrize(
+    ("lines", "how"),
+    [
+        (
+            KERAS_LOOP,
+            "+ model = build()\n+ model_start = model.get_weights()\n  for fold in range(9):\n-     model = build()\n"
+            "+     model.set_weights(model_start)",
+        ),
+        ((*KERAS_LOOP[:2], "    model = build(fold)", KERAS_LOOP[3]), ""),
+        ((*KERAS_LOOP[:3], "    model.compile('adam', 'mse')", KERAS_LOOP[3]), ""),
+    ],
+)
+def test_a_model_of_keras_is_built_once_where_every_pass_builds_the_same(lines, how):
+    """One that depends on the pass can't be, and one that is compiled anew would leave as much behind."""
+    record = source(growing(), *lines)
+    record.event("adapter", 1, pid=TRAINER, framework="keras", version="3.5", state="on")
+    for n in range(1, 12):
+        fields = {"what": "model", "name": "Sequential", "file": FILE, "line": 3, "function": "", "made": n}
+        record.event("made", n * 5, pid=TRAINER, code=lines[2].strip(), alive=n, **fields)
+
+    assert told(record).cures[0].how == how
 
 
 def test_models_that_were_made_before_training_are_no_leak():
@@ -315,7 +341,7 @@ def test_a_cache_of_tf_data_is_named_by_its_call():
     found = told(record)
 
     assert (found.cause, found.culprit.line) == ("leak.cache-unbounded", 2)
-    assert found.cures[0].how == "- .cache()\n+ .cache(filename)"
+    assert found.cures[0].how == '- .cache()\n+ .cache("dataset.cache")'
 
 
 def test_a_flat_run_with_a_long_list_is_healthy():
@@ -335,7 +361,7 @@ def test_a_validation_that_keeps_its_graphs_is_a_leak_whatever_its_curve_looks_l
     found = told(held(record, 59, row, rss=7 * GB, step_before=590, rss_before=2 * GB))
 
     assert (found.cause, found.grade, found.culprit.line) == ("leak.graph-retained", "supported", 2)
-    assert "no_grad" in found.cures[0].how
+    assert "no_grad" in found.cures[0].title
     assert causes(verdict(record)) == ["leak.graph-retained"]
 
 

@@ -295,3 +295,42 @@ def test_a_model_whose_training_state_fills_the_card_is_the_model():
     user = {"file": "/home/u/train.py", "line": 9, "function": "<module>", "code": "model.cuda()", "user": True}
 
     assert on_gpu(3.5e9, [user]).findings[0].cause == "oversize.model"
+
+
+def commands(told):
+    return [cure.how for cure in told.findings[0].cures if cure.how.startswith("holter ")]
+
+
+PLAN, HEAL = "holter plan -- python 'my train.py'", "holter run --heal -- python 'my train.py'"
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [({}, [PLAN, HEAL]), ({"heal": "safe"}, [PLAN])],
+)
+def test_what_did_not_fit_ends_with_commands_to_paste(run, expected):
+    """The run's own command, planned and healed; the second not where that was on already."""
+    told = verdict(killed(lambda _: 2 * GB, command=("python", "my train.py"), **run))
+
+    assert commands(told) == expected
+    assert told.findings[0].cures[-1].how == expected[-1]
+
+
+MPS = "MPS backend out of memory (MPS allocated: 17.9 GiB, max allowed: 18.1 GiB). Tried to allocate 512.00 MiB"
+
+
+@pytest.mark.parametrize(("kind", "message"), [("OutOfMemoryError", CUDA), ("RuntimeError", MPS)])
+def test_a_device_that_is_full_ends_with_the_same_commands(kind, message):
+    """The framework's own error, at the first step."""
+    record = ordinary_run(steps=False, command=("python", "my train.py"))
+    record.event("batch", 20, pid=TRAINER, step=0, shapes=[[[64, 3], "float32"]])
+
+    told = verdict(exception(record, 59, kind, message).exit(60, 1))
+
+    assert causes(told) == ["oversize.batch"]
+    assert commands(told) == [PLAN, HEAL]
+
+
+def test_a_leak_ends_with_none():
+    """Neither a plan nor chunks of a batch help where memory grows without end."""
+    assert commands(verdict(killed(lambda second: 1 * GB + second * 6.9 * GB / 60))) == []

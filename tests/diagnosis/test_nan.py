@@ -277,3 +277,60 @@ def test_a_line_is_repaired_where_the_edge_is():
     assert repaired_line("return a / x.std(1)", "division by zero") == "return a / (x.std(1) + 1e-8)"
     assert repaired_line("return p.log()", "log of 0") == "return p.clamp(min=1e-8).log()"
     assert repaired_line("if (", "log of 0") == ""
+
+
+SCRIPT = [
+    "x = (x - x.mean(0)) / x.std(0)",
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)",
+    "loader = DataLoader(TensorDataset(x, y), batch_size=32)",
+]
+
+
+def scripted(record, **fields):
+    """Add a look to a run whose script is known, with its optimizer on line 2."""
+    seen(record, **fields).sources = {"/home/u/train.py": SCRIPT}
+    record.event("guest", 0.6, pid=TRAINER, role="trainer", file="/home/u/train.py")
+    return made(record, line=2)
+
+
+def test_a_feature_that_is_bad_in_every_sample_is_cured_at_its_division():
+    """To drop the samples would leave none: the deviation of 0 that they are divided by is what is wrong."""
+    bad = {"name": "x", "bad": "nan", "sample": 0, "samples": 32, "of": 32, "feature": 3, "max": 4.0}
+    cure = first(scripted(ordinary_run(), what="input", inputs=bad)).cures[0]
+
+    assert cure.how == f"- {SCRIPT[0]}\n+ x = (x - x.mean(0)) / (x.std(0) + 1e-8)"
+    assert "drop" not in cure.title
+
+
+def test_bad_samples_are_left_out_above_the_line_that_hands_them_over():
+    """By all that is handed over with them: a target may be what is bad."""
+    bad = {"name": "y", "bad": "nan", "sample": 3, "index": 1234, "samples": 1, "of": 32}
+    rows = first(scripted(ordinary_run(), what="input", inputs=bad)).cures[0].how.splitlines()
+
+    finite = " & ".join(f"torch.isfinite({name}).reshape(len({name}), -1).all(1)" for name in "xy")
+    assert rows == [f"+ keep = {finite}", "+ x, y = x[keep], y[keep]", f"  {SCRIPT[2]}"]
+
+
+@pytest.mark.parametrize(("losses", "lower"), [([1, 1.1, 30, 900, 27000], "0.001"), ([1, 1, 9e6, 8e13, 7e20], "3e-06")])
+def test_the_smaller_rate_fits_the_growth_that_was_seen(losses, lower):
+    """A tenth, or less where the loss was multiplied by more than a tenth could undo; on the optimizer's own line."""
+    cure = first(scripted(ordinary_run(), losses=[float(loss) for loss in losses])).cures[0]
+
+    assert cure.how == f"- {SCRIPT[1]}\n+ {SCRIPT[1].replace('0.01', lower)}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "scaled"),
+    [
+        ({"largest": 4200.0}, "values up to 4200"),
+        ({"losses": [3e9, 4e10, 5e11, 6e12, 7e13]}, "the first loss was 3e+09"),
+        ({"largest": 4.2}, ""),
+    ],
+)
+def test_data_that_was_never_scaled_is_scaled_before_the_rate_is_touched(fields, scaled):
+    """A rate that suits values in the thousands would learn nothing."""
+    known = {"losses": [2.3, 2.1, 9.0, 80.0, 900.0, 2.0e5]}
+    cures = first(scripted(ordinary_run(), **{**known, **fields})).cures
+
+    assert ("scale the data" in cures[0].title) is bool(scaled)
+    assert scaled in cures[0].title

@@ -36,7 +36,21 @@ def test_a_loop_over_time_steps_is_named_with_its_line_and_the_fused_layer():
     found = told.findings[0]
     assert (found.cause, found.grade, found.culprit.line) == ("overhead.eager-loop", "established", 31)
     assert "6,000 small operations" in found.claim
-    assert "nn.LSTM" in found.cures[0].how
+    assert "nn.LSTM" in found.cures[0].title
+    assert not [cure for cure in told.findings[0].cures if "torch.compile" in cure.title], "it would unroll the loop"
+
+
+def test_the_cell_is_named_with_the_line_that_makes_it():
+    """By what the script calls there, not by how it names it: the layer that does the same in one call."""
+    record = run_of(
+        0.12, **{**CELLS, "lines": [{**LINE, "line": 4, "code": "a, b = go(x[:, t], (a, b))", "calls": 800}]}
+    )
+    record.sources = {FILE: ["go = nn.GRUCell(8, 16)", "a = b = 0", "for t in range(9):", "    a = go(x[:, t], a)"]}
+
+    cure = verdict(record).findings[0].cures[0]
+
+    assert "nn.GRU run over the whole sequence: make it where line 1 makes the GRUCell" in cure.title
+    assert cure.how == ""
 
 
 def test_a_loop_over_samples_is_cured_by_the_whole_batch():
@@ -65,7 +79,19 @@ def test_a_tape_that_was_never_made_a_graph():
     found = verdict(run_of(0.009, ops=68, elements=12_000, lines=[line])).findings[0]
 
     assert (found.cause, found.grade, found.culprit.line) == ("overhead.eager-loop", "hypothesis", 31)
-    assert ["@tf.function" in cure.how for cure in found.cures] == [True]
+    assert ["@tf.function" in cure.title for cure in found.cures] == [True]
+
+
+@pytest.mark.parametrize(("last", "how"), [("loss", "+ @tf.function\n  def step(x):"), ("loss.numpy()", "")])
+def test_a_tape_is_made_a_graph_on_its_own_function(last, how):
+    """Unless something in it has to stay in Python."""
+    record = run_of(
+        0.009, ops=68, elements=12_000, lines=[{**LINE, "line": 4, "code": "g = tape.gradient()", "calls": 2}]
+    )
+    record.sources = {FILE: ["def step(x):", "    with tf.GradientTape() as tape:", "        loss = model(x)",
+                             "    g = tape.gradient(loss, w)", f"    return {last}"]}  # fmt: skip
+
+    assert verdict(record).findings[0].cures[0].how == how
 
 
 @pytest.mark.parametrize(

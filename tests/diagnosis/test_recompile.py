@@ -40,22 +40,47 @@ def retraced(kind, argument="n", examples=("1", "2"), each=0.04, per_second=10, 
 CALL = at(30, "loss = train_step(x, y, n)")
 
 
+def with_source(record, *body, decorator="@tf.function", last="    loss = train_step(x, y, n)"):
+    """Keep the script: the function on line 11, its call on line 30."""
+    lines = [""] * 9 + [decorator, "def train_step(x, y, n):", *(body or ("    return x * n",))]
+    record.sources = {FILE: [*lines, *[""] * (28 - len(lines)), "for n in range(9):", last]}
+    return record
+
+
 def test_a_python_number_that_changes_is_named_with_the_line_that_passes_it():
     """The argument, its values and the call stand in the verdict, and the cure makes it a tensor."""
-    told = verdict(retraced("scalar", call=CALL))
+    told = verdict(with_source(retraced("scalar", call=CALL)))
 
     found = told.findings[0]
     assert (found.cause, found.grade, found.culprit.line) == ("recompile.scalar", "established", 30)
     assert "`n`" in found.claim
     assert "541 times" in found.claim
-    assert "tf.constant(n)" in found.cures[0].how
+    assert found.cures[0].how == "- loss = train_step(x, y, n)\n+ loss = train_step(x, y, tf.constant(n))"
     assert not told.healthy
+
+
+@pytest.mark.parametrize("line", ["loss = train_step(x, y, n=n / 2)", "loss = train_step(x, y, n / 2)"])
+def test_the_number_is_wrapped_by_place_or_by_name(line):
+    """Whatever stands there, as a number with a fraction."""
+    record = with_source(retraced("scalar", examples=("0.5", "1.0"), call=CALL), last=f"    {line}")
+
+    how = verdict(record).findings[0].cures[0].how
+    assert how == f"- {line}\n+ {line.replace('n / 2', 'tf.constant(n / 2, tf.float32)')}"
+
+
+@pytest.mark.parametrize("body", ["    for _ in range(n): pass", "    return x if n > 3 else y", "    return x[:n]"])
+def test_a_number_that_decides_is_not_made_a_tensor(body):
+    """How often a loop turns, which branch is taken, how much is cut off: a tensor would not cure it."""
+    cures = verdict(with_source(retraced("scalar", call=CALL), body)).findings[0].cures
+
+    assert [(cure.title[:4], cure.how) for cure in cures] == [("keep", "")]
 
 
 def test_new_shapes_of_a_compiled_function_are_named_where_it_is_compiled():
     """That line says how it is to be compiled, and the cure is that line with open sizes."""
     maker = at(20, "step = torch.compile(step, mode='default')")
-    record = retraced("shape", "x", ("32", "40"), what="torch.compile", call=CALL, maker=maker)
+    record = with_source(retraced("shape", "x", ("32", "40"), what="torch.compile", call=CALL, maker=maker))
+    record.sources[FILE][19] = "step = torch.compile(step, mode='default')"
     found = verdict(record).findings[0]
 
     assert (found.cause, found.culprit.line) == ("recompile.shape", 20)
@@ -64,11 +89,11 @@ def test_new_shapes_of_a_compiled_function_are_named_where_it_is_compiled():
 
 def test_new_shapes_are_named_on_the_function_itself():
     """The shape is what the function has to leave open, so its own line is the one to change."""
-    found = verdict(retraced("shape", "x", ("(32, 7) float32",), call=CALL)).findings[0]
+    found = verdict(with_source(retraced("shape", "x", ("(32, 7) float32",), call=CALL))).findings[0]
 
     assert (found.cause, found.culprit.line) == ("recompile.shape", 11)
-    assert "reduce_retracing=True" in found.cures[0].how
-    assert "tf.TensorSpec((None, None), tf.float32)" in found.cures[0].how
+    assert found.cures[0].how == ("- @tf.function\n+ @tf.function(reduce_retracing=True)\n  def train_step(x, y, n):")
+    assert "tf.TensorSpec((None, None), tf.float32)" in found.cures[1].title
 
 
 COMPILE = at(20, "model.compile('adam', 'mse', jit_compile=True)")
@@ -95,7 +120,7 @@ def test_a_batch_of_ever_new_lengths_under_xla_is_named_where_the_model_is_compi
     ("code", "expected"),
     [
         ("model.compile('adam', 'mse')", "+ model.compile('adam', 'mse', jit_compile=False)"),
-        ("model.compile(", "+    model.compile(..., jit_compile=False)"),
+        ("model.compile(", "model.compile(..., jit_compile=False)"),
     ],
 )
 def test_keras_own_choice_of_xla_is_taken_back_on_the_same_line(code, expected):
@@ -132,7 +157,7 @@ def test_a_step_that_draws_its_data_needs_a_yardstick(more, grade):
     found = verdict(compiled_by_xla(draws=True, **more)).findings[0]
 
     assert (found.cause, found.grade) == ("recompile.shape", grade)
-    assert "bucket_by_sequence_length" in found.cures[0].how
+    assert "bucket_by_sequence_length" in found.cures[0].title
 
 
 def test_compilations_that_take_a_fifth_of_the_time_are_supported():

@@ -1,4 +1,4 @@
-"""Limits of the kernel's own for the runs under test: memory, processes, disks. Without root they skip, and say so."""
+"""Limits of the kernel's own for the runs under test: memory, disks. Without root they skip, and say so."""
 
 from __future__ import annotations
 
@@ -43,20 +43,6 @@ def memory_cgroup() -> Iterator[Callable[[int], Join]]:
         group = _make_group("memory", {**one, "memory.max": value, "memory.swap.max": "0"})
         made.append(group)
         return _joining(group)
-
-    yield make
-    for group in made:
-        remove_group(group)
-
-
-@pytest.fixture
-def pids_cgroup() -> Iterator[Callable[[int], Join]]:
-    """Give, for a number of processes and threads, what puts a new process under that limit."""
-    made: list[ControlGroup] = []
-
-    def make(limit: int) -> Join:
-        made.append(_make_group("pids", {"pids.max": str(limit)}))
-        return _joining(made[-1])
 
     yield make
     for group in made:

@@ -32,15 +32,6 @@ x, y = tf.random.normal((32, 8)), tf.random.normal((32, 1))
 began, step = time.monotonic(), 0
 """
 
-BY_NUMBER = (
-    TENSORFLOW
-    + """
-while time.monotonic() - began < 5 or step < 30:
-    train_step(x, y, 1.0 / (1 + step))  # the line
-    step += 1
-"""
-)
-
 WARM_UP = (
     TENSORFLOW
     + """
@@ -85,39 +76,13 @@ while time.monotonic() - began < 5 or step < 30:
     step += 1
 """
 
-CELLS = """
-import time
-import torch
-
-torch.set_num_threads(1)
-cell, head = torch.nn.LSTMCell(8, 16), torch.nn.Linear(16, 1)
-optimizer = torch.optim.Adam([*cell.parameters(), *head.parameters()], lr=0.01)
-began, step = time.monotonic(), 0
-while time.monotonic() - began < 13 or step < 20:
-    x = torch.randn(16, 150, 8)
-    h, c = torch.zeros(16, 16), torch.zeros(16, 16)
-    for t in range(150):
-        h, c = cell(x[:, t], (h, c))  # the line
-    loss = head(h).pow(2).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    step += 1
-"""
-
 
 @pytest.mark.tensorflow
-def test_a_number_that_changes_is_named_and_a_warm_up_is_not(case: Callable[..., Case]) -> None:
-    """The same step, once with a Python number and once with three batch sizes."""
+def test_a_warm_up_is_not_named(case: Callable[..., Case]) -> None:
+    """Three batch sizes; a number that changes, which is named, is a patient of tests/cures."""
     needs("tensorflow")
-    sick, well = case(BY_NUMBER).start(), case(WARM_UP).start()
-    sick.finish()
-    well.finish()
+    well = case(WARM_UP).run()
 
-    found = sick.first()
-    assert (found["cause"], found["grade"]) == ("recompile.scalar", "established"), as_text(sick)
-    assert found["culprit"]["line"] == sick.line("# the line")
-    assert "rate" in found["claim"]
     told = [one["cause"] for one in well.verdict()["findings"]]
     assert not [cause for cause in told if cause.startswith(("recompile", "overhead"))], as_text(well)
 
@@ -141,16 +106,11 @@ def test_ever_new_lengths_under_xla_are_named_and_a_few_are_not(case: Callable[.
 
 
 @pytest.mark.torch
-def test_tracing_in_the_loop_and_a_loop_of_cells_are_named(case: Callable[..., Case]) -> None:
-    """Each on the line that has to change."""
+def test_tracing_in_the_loop_is_named(case: Callable[..., Case]) -> None:
+    """On the line that has to change."""
     pytest.importorskip("torch")
-    anew, cells = case(MADE_ANEW).start(), case(CELLS).start()
-    anew.finish()
-    cells.finish()
+    anew = case(MADE_ANEW).run()
 
     made = [one for one in anew.verdict()["findings"] if one["cause"] == "recompile.closure"]
-    looped = [one for one in cells.verdict()["findings"] if one["cause"] == "overhead.eager-loop"]
     assert made, as_text(anew)
     assert made[0]["culprit"]["line"] == anew.line("# the line")
-    assert looped, as_text(cells)
-    assert looped[0]["culprit"]["line"] == cells.line("# the line")

@@ -50,6 +50,18 @@ def test_a_script_is_planned_from_its_first_steps_and_ended(holter: Holter) -> N
     assert told["largest"]["batch"] > 512
 
 
+def test_a_script_whose_first_step_does_not_fit_is_planned_before_it(holter: Holter) -> None:
+    """It is started once more, and ended before its model is called: what that needs is drawn, not run."""
+    fails = SCRIPT.replace("    loss.backward()", "    raise MemoryError")
+    done = holter("plan", "--memory", "2GB", "--json", "--", sys.executable, holter.script(fails))
+    told = json.loads(done.stdout)
+
+    assert done.returncode == 0
+    assert (told["batch"], told["seen"]["optimizer"], told["seen"]["peak"]) == (512, "AdamW", 0)
+    assert b"the first steps ended with code 1" in done.stderr
+    assert done.stderr.count(b"Traceback") == 1
+
+
 def test_a_command_without_a_training_step_has_no_plan(holter: Holter) -> None:
     """Exit code 7, and what to do instead; nothing on stdout."""
     done = holter("plan", "--", sys.executable, "-c", "print('hello')")

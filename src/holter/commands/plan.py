@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from holter.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, HolterError, UsageError
+from holter.planner.torch.first_steps import CALLED
 from holter.record import environment
 
 
@@ -40,7 +41,8 @@ def command(memory: str | None, device: str | None, as_json: bool, applies: bool
     """Foretell the memory of a training, and which settings fit.
 
     COMMAND is started, watched for three training steps, and ended there; what it does before that, it does: files
-    that it writes are written. The plan is drawn from the model, the batch and the optimizer that were seen, on tensors
+    that it writes are written. Where these steps fail, as without enough memory, it is started once more and ended
+    before the first. The plan is drawn from the model, the batch and the optimizer that were seen, on tensors
     that take no memory. The command's own output goes to stderr.
 
     Exits with 0 when a plan was made, 2 when the command line is wrong, 7 when no training step was seen.
@@ -54,7 +56,10 @@ def command(memory: str | None, device: str | None, as_json: bool, applies: bool
             bytes_of(memory)
         except ValueError as error:
             raise UsageError(str(error)) from None
-    told = _watch(words, {"memory": memory, "device": device})
+    order = {"memory": memory, "device": device}
+    told = _watch(words, order) or _watch(words, {**order, "before": True})
+    if not told:
+        raise NoPlan("no plan was made", "Try holter.plan from Python")
     if as_json:
         print(json.dumps(told, indent=2))
     else:
@@ -66,7 +71,7 @@ def command(memory: str | None, device: str | None, as_json: bool, applies: bool
 
 
 def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
-    """Start the command with an agent that plans, and bring its plan home."""
+    """Start the command with an agent that plans, and bring its plan home; nothing where its first steps failed."""
     from holter.recorder.launch import run_dir
 
     agents = run_dir.make()
@@ -79,6 +84,7 @@ def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
         done = subprocess.run(list(words), env=environ, stdout=sys.stderr)
         path = agents / "plan.json"
         told: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        failed = not told and done.returncode != 0 and (agents / CALLED).exists() and not order.get("before")
     except FileNotFoundError:
         print(f"holter: {words[0]}: command not found. Check its name and PATH", file=sys.stderr)
         sys.exit(EXIT_NOT_FOUND)
@@ -89,6 +95,10 @@ def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
         _clear(agents)
     if told.get("error"):
         raise NoPlan(f"the step that was seen can't be planned: {told['error']}", "Try holter.plan from Python")
+    if failed:
+        said = f"the first steps ended with code {done.returncode}: planned from the model's first call instead"
+        print(f"holter: {said}", file=sys.stderr)
+        return {}
     if not told:
         raise NoPlan(
             f"no training step of PyTorch was seen before the command ended with code {done.returncode}",

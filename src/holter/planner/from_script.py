@@ -35,7 +35,7 @@ def plan(torch: Any, call: tuple[Any, ...], loss: tuple[Any, ...] | None, optimi
     kind = order.get("device") or own
     limit = bytes_of(order["memory"]) if order.get("memory") else None
     seen = 0
-    if kind == own:
+    if kind == own and not order.get("before"):  # no step was run: nothing was seen
         seen = int(torch.cuda.max_memory_allocated()) if kind == "cuda" else highest() if kind == "cpu" else 0
     held = sum(p.grad.numel() * p.grad.element_size() for p in model.parameters() if p.grad is not None)
     base = max(0, resident() - held) if kind == "cpu" else 0

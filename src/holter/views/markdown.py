@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from holter.views.plain import changes_lines
+
 _KEEPS = {"exact": "keeps the result exactly", "equivalent": "equivalent result", "changed": "changes the result"}
 # What Markdown or HTML would read as its own.
 _SIGNS = re.compile(r"([\\*_{}\[\]<>#|~])")
@@ -55,7 +57,9 @@ def _finding(finding: dict[str, Any]) -> list[str]:
     if culprit:
         lines += [f"`{_bare(culprit['file'])}:{culprit['line']}`", "", _fenced(culprit["code"], "python"), ""]
     for cure in finding["cures"]:
-        lines += [f"Cure: {plain(cure['title'])} ({_KEEPS.get(cure['keeps'], '')})", ""]
+        exactly = cure["keeps"] != "exact" or changes_lines(cure["how"])
+        keeps = f" ({_KEEPS.get(cure['keeps'], '')})" if exactly else ""
+        lines += [f"Cure: {plain(cure['title'])}{keeps}", ""]
         lines += [_fenced(cure["how"], "diff"), ""] if cure["how"] else []
     return lines
 

@@ -61,6 +61,11 @@ def fold(words: str, width: int, first: str = "", rest: str = "") -> list[str]:
     return [line.replace(_GLUE, " ") for line in lines] or [first.rstrip()]
 
 
+def changes_lines(how: str) -> bool:
+    """Tell whether a cure is a change of the script's own lines: only of such a one it can be known what it keeps."""
+    return any(line.startswith(("-", "+")) for line in how.splitlines())
+
+
 def encodable(text: str, stream: TextIO) -> str:
     """Give the text as the stream can write it: signs and bars have plain forms, the rest becomes '?'."""
     encoding = getattr(stream, "encoding", None) or "utf-8"

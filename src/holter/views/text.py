@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Iterable, Sequence
@@ -9,7 +10,7 @@ from typing import Protocol, TextIO
 
 from holter.finding import Ending, Evidence, Finding, Verdict
 from holter.units import count, duration, size
-from holter.views.plain import clean, encodable, fold, hold, paint, sparkline, wants_color
+from holter.views.plain import changes_lines, clean, encodable, fold, hold, paint, sparkline, wants_color
 
 _INDENT = 9
 _MARKS = {"completed": ("✓", "good"), "running": ("…", "wait")}
@@ -33,6 +34,9 @@ _TOUCH_THE_RESULT = (
     "input-bound",
     "cpu",
 )
+
+
+_COMMAND = re.compile(r"^\s*(?:\w+=\S* )*holter (?:run|plan) ")
 
 
 class Chart(Protocol):
@@ -183,6 +187,8 @@ def _block(name: str, texts: Iterable[str], width: int, color: bool) -> list[str
         # Code is set in; where it is too long for the page, what follows is set in further than any code below it.
         inset = len(text) - len(text.lstrip())
         folded = fold(text, width, lead, " " * (_INDENT + (min(inset, 8) + 6 if inset else 0)))
+        if inset and _COMMAND.search(text):
+            folded = [lead + text]  # to be pasted: never torn
         if not lines:
             folded[0] = f"  {paint(name, 'dim', color)}{folded[0][2 + len(name) :]}"
         elif inset and text.lstrip()[:1] in ("+", "-"):
@@ -247,7 +253,8 @@ def _short(path: str, longest: int = 36) -> str:
 def _cures(finding: Finding) -> list[str]:
     lines = []
     for cure in finding.cures:
-        keeps = "" if cure.keeps == "exact" and finding.family not in _TOUCH_THE_RESULT else _KEEPS.get(cure.keeps, "")
+        exactly = finding.family in _TOUCH_THE_RESULT and changes_lines(cure.how)
+        keeps = _KEEPS.get(cure.keeps, "") if cure.keeps != "exact" or exactly else ""
         lines.append(clean(cure.title) + (f"  {hold(f'({keeps})')}" if keeps else ""))
         lines += [f"  {clean(line)}" for line in cure.how.splitlines()]
     return lines

@@ -124,7 +124,9 @@ class NanWatch:
             found["inputs"] = worst
             if worst["bad"] != "outlier":
                 found["what"] = "input"
-        elif not updated and found.get("params", {}).get("bad"):
+        elif given := [one["max"] for one in data if one["name"].partition("[")[0] in _DATA]:
+            found["largest"] = max(given)
+        if worst is None and not updated and found.get("params", {}).get("bad"):
             found["what"] = "parameter"
         return found
 

@@ -51,7 +51,10 @@ def diagnose(
         for rule, finding in asked
         if not (sure if finding.grade != "hypothesis" else names) & set(rule.yields_to)
     ]
-    fitted = [fitting_cures(one, record.source(one.culprit.file) if one.culprit is not None else ()) for one in kept]
+    words = record.facts.words
+    fitted = [
+        fitting_cures(one, record.source(one.culprit.file) if one.culprit is not None else (), words) for one in kept
+    ]
     return in_order(fitted, ending), tuple(failed)
 
 

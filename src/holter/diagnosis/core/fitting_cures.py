@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,20 +11,36 @@ from holter.finding import Cure, Finding
 from holter.source.lines import called_name, calls_of
 from holter.source.syntax import parse
 
+_COMMAND = "holter run -- COMMAND"
 
-def fitting_cures(finding: Finding, lines: Sequence[str]) -> Finding:
-    """Give a finding with the cures that fit these lines of its culprit's file; all of them where none are known."""
-    if not lines:
-        return finding
-    return replace(finding, cures=tuple(fitted for cure in finding.cures if (fitted := _fitted(cure, lines))))
+
+def fitting_cures(finding: Finding, lines: Sequence[str], words: Sequence[str] = ()) -> Finding:
+    """Give a finding with the cures that fit these lines of its culprit's file; all of them where none are known.
+
+    Commands are written with the words of the run's own, ready to be pasted.
+    """
+    cures = [_to_paste(cure, words) for cure in finding.cures] if words else finding.cures
+    fitted = [_fitted(cure, lines) for cure in cures] if lines else cures
+    return replace(finding, cures=tuple(cure for cure in fitted if cure is not None))
+
+
+def _to_paste(cure: Cure, words: Sequence[str]) -> Cure:
+    command = shlex.join(words)
+    title, how = (text.replace(_COMMAND, f"{_COMMAND[:-7]}{command}") for text in (cure.title, cure.how))
+    return replace(cure, title=title, how=how)
 
 
 def _fitted(cure: Cure, lines: Sequence[str]) -> Cure | None:
-    added, removed = _marked(cure.how, "+"), _marked(cure.how, "-")
+    added, removed, kept = (_marked(cure.how, mark) for mark in "+- ")
     if added and not removed and all(_is_there(line, lines) for line in added):
         return None
     written = {_spaced(line) for line in lines}
-    if removed and not all(_spaced(line) in written for line in removed):
+    if not added and not removed:
+        return cure
+    if not removed and not kept:
+        # Lines to add with no line of the script beside them: an example, for nothing says where they belong.
+        return replace(cure, how="\n".join(added))
+    if not all(_spaced(line) in written for line in (*removed, *kept)):
         return replace(cure, how="")
     return cure
 

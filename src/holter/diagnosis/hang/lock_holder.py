@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holter.diagnosis.core.evidence import roles
 from holter.diagnosis.core.frames import Frame, frames_of, innermost_first
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.tracebacks import printed_tracebacks
@@ -47,7 +48,8 @@ def holder_of(record: RecordLike, pid: int | None, line: Frame | None) -> Holder
     mine = next((thread for thread in threads if thread.main), None)
     others = [thread for thread in threads if not thread.main and thread.user]
     if wanted.kind == "lock":
-        return _of_lock(record, wanted, mine, others) or _never_released(record, wanted, line)
+        forked = roles(record).get(pid or 0) == "worker"
+        return _of_lock(record, wanted, mine, others, forked) or _never_released(record, wanted, line)
     if wanted.kind in ("queue", "full queue", "event"):
         return _of_served(record, wanted, line, others)
     return None
@@ -68,8 +70,14 @@ def threads_of(record: RecordLike, pid: int | None) -> list[Thread]:
     return []
 
 
-def _of_lock(record: RecordLike, wanted: Wanted, mine: Thread | None, others: list[Thread]) -> Holder | None:
+def _of_lock(
+    record: RecordLike, wanted: Wanted, mine: Thread | None, others: list[Thread], forked: bool
+) -> Holder | None:
     taken = _taken_by(record, mine, wanted.last) if mine is not None else None
+    if taken is not None and forked:
+        words = f"; it was held since {taken.short}{_code(taken)} when the worker was made"
+        cure = f"release `{wanted.name}` before the workers are made: each gets a copy of it as it is, held for ever"
+        return Holder(words, (Evidence("held by", f"the trainer, since {taken.short}{_code(taken)}"),), cure, True)
     if taken is not None:
         words = f"; the same thread has held it since {taken.short}{_code(taken)}, and a Lock can't be taken twice"
         cure = f"take `{wanted.name}` once: call from outside of the `with`, or make it a threading.RLock()"

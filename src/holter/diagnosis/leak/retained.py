@@ -198,3 +198,10 @@ def siblings_share(chosen: Holder, found: Iterable[Holder]) -> float:
             total += one.share
             counted.append(one.name)
     return total
+
+
+def entries_that_fit(holder: Holder, limit: float | None) -> int:
+    """Give how many entries take about a quarter of the memory, as a round number."""
+    many = int(0.25 * (limit or 1e9) / max(holder.each, 100.0))
+    digits = max(1, 10 ** (len(str(max(many, 1))) - 1))
+    return int(max(1, many // digits * digits))

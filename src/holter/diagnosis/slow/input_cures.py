@@ -23,7 +23,9 @@ def enough_workers(found: DataWait, cores: float) -> int:
 def cures_of(found: DataWait, cores: float, lines: list[str]) -> tuple[Cure, ...]:
     """Give the one change that helps most, then what else does."""
     at = f" ({found.line.short})" if found.line is not None else ""
-    lasting = Cure(f"do that work once, not in every epoch{at}: keep its results in memory or in a file", "", "exact")
+    lasting = Cure(
+        f"do that work once, not in every epoch{at}: keep its results in memory or in a file", "", "equivalent"
+    )
     if found.source == "tf.data":
         pipeline = Cure(
             f"make samples in parallel and ahead of the step: .map(f, num_parallel_calls={AUTOTUNE}) and "
@@ -31,7 +33,7 @@ def cures_of(found: DataWait, cores: float, lines: list[str]) -> tuple[Cure, ...
             f"ds = ds.map(f, num_parallel_calls={AUTOTUNE}).batch(n).prefetch({AUTOTUNE})",
             "equivalent",
         )
-        return (pipeline, Cure("what does not change from epoch to epoch: .cache() after it", "", "exact"))
+        return (pipeline, Cure("what does not change from epoch to epoch: .cache() after it", "", "equivalent"))
     if found.source in ("generator", "pydataset", "array"):
         n = enough_workers(found, cores)
         several = f"workers={n}, use_multiprocessing=True" if found.kind == "busy" else f"workers={n}"
@@ -49,11 +51,11 @@ def _loader_cures(found: DataWait, cores: float, lines: list[str], lasting: Cure
     wanted = enough_workers(found, cores)
     if found.kind == "starts":
         keep = Cure("keep the workers from epoch to epoch: persistent_workers=True",
-                    _diff(found, lines, persistent_workers="True"), "exact")  # fmt: skip
+                    _diff(found, lines, persistent_workers="True"), "equivalent")  # fmt: skip
         return (keep,)
     if found.workers >= wanted:
         ahead = _diff(found, lines, num_workers=str(found.workers), prefetch_factor="4", persistent_workers="True")
-        return (lasting, Cure("draw further ahead: prefetch_factor=4", ahead, "exact"))
+        return (lasting, Cure("draw further ahead: prefetch_factor=4", ahead, "equivalent"))
     settings = {"num_workers": str(wanted), "persistent_workers": "True"}
     more = Cure(f"let {wanted} workers make the batches while the step computes: num_workers={wanted}",
                 _diff(found, lines, **settings), "equivalent")  # fmt: skip

@@ -3,11 +3,15 @@
 The outermost call of the trained model is kept with what it was given, and the loss that was made of its output. At
 the end of the third step the planner, which travels by path as the agent does, draws the same step at other sizes. The
 script is ended at once: nothing of it runs after that, so no checkpoint is written by a handler of its own.
+
+A script whose first steps do not fit dies before the third. It is then started once more, and the plan is made of the
+first call of its model before that call is run.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import sys
@@ -16,6 +20,7 @@ from typing import Any
 from ...record import environment
 
 _STEPS = 3
+CALLED = "called"  # a file beside the plan: a model was called for training
 _LOSSES = (
     "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
     "binary_cross_entropy", "binary_cross_entropy_with_logits",
@@ -31,6 +36,7 @@ class PlanWatch:
         self.depth = 0
         self.steps = 0
         self.done = False
+        self.met = False  # a model was called for training
         self.call: Any = None  # model, args, kwargs, output, precision
         self.loss: Any = None  # function, its output's argument, target, options
         self.peaks: list[int] = []
@@ -49,6 +55,8 @@ class PlanWatch:
         def __call__(part: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             if watch.done or watch.depth or not torch.is_grad_enabled():
                 return inner(part, *args, **kwargs)
+            if not watch.met:
+                watch.agent.guard(watch._first_call)(part, args, kwargs)
             watch.depth += 1
             try:
                 out = inner(part, *args, **kwargs)
@@ -59,8 +67,28 @@ class PlanWatch:
 
         module.__call__ = __call__
 
+    def _first_call(self, part: Any, args: Any, kwargs: Any) -> None:
+        if not self._trains(part):
+            return
+        self.met = True
+        with open(os.path.join(self.agent.folder, CALLED), "w"):
+            pass
+        if not self.order.get("before"):
+            return
+        mine = {id(p) for p in part.parameters()}
+        kind = self.torch.optim.Optimizer
+        optimizers = [one for one in gc.get_objects() if issubclass(type(one), kind)]  # asks the object itself nothing
+        for optimizer in optimizers:
+            if any(id(p) in mine for group in optimizer.param_groups for p in group["params"]):
+                self.call = part, args, kwargs, None, self._precision()
+                self._plan_and_leave(optimizer)
+
+    @staticmethod
+    def _trains(part: Any) -> bool:
+        return part.training and any(p.requires_grad for p in part.parameters())
+
     def _called(self, part: Any, args: Any, kwargs: Any, out: Any) -> Any:
-        if not part.training or not any(p.requires_grad for p in part.parameters()):
+        if not self._trains(part):
             return
         # Only shapes are kept of what it gave: the output itself would hold the step's memory.
         self.call = part, args, kwargs, getattr(out, "shape", None), self._precision()
@@ -104,6 +132,9 @@ class PlanWatch:
         if self.steps < _STEPS:
             self.agent.guard(self._begin)()
             return
+        self._plan_and_leave(optimizer)
+
+    def _plan_and_leave(self, optimizer: Any) -> None:
         self.done = True
         try:
             told = self._plan(optimizer)

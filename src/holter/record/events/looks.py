@@ -248,6 +248,7 @@ class NonfiniteLook(ProcessEvent):
     params: TensorsSeen | None = means("the weights")
     grads: TensorsSeen | None = means("the gradients")
     inputs: BadInput | None = means("the bad tensor of the batch")
+    largest: float | None = means("the largest value that went into the model, where all are finite")
     looked_at: int | None = means("tensors of the batch that were read")
     cut: bool | None = means("time was over")
     updated: bool | None = means("weights were read after that step's update")

@@ -14,6 +14,7 @@ _FRAMES = 40
 _INSIDE = 8  # tensors of one tuple or dict
 # Names under which Trainers hold the batch of a step.
 _NAMES = ("batch", "inputs", "data", "kwargs", "args", "x", "y")
+GIVEN = "input "  # begins the name of what a model was called with
 
 
 class Batch:
@@ -57,7 +58,7 @@ class Batch:
             for name, ref in refs:
                 tensor = ref()
                 if tensor is not None:
-                    yield (name if isinstance(name, str) else "input %d" % name), tensor
+                    yield (name if isinstance(name, str) else GIVEN + str(name)), tensor
         for _ in range(_FRAMES):
             if frame is None:
                 return

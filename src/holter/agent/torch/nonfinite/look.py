@@ -4,6 +4,7 @@ from ...core.user_frame import is_user_file
 from ...observe import source_calls
 from ...observe.loss_history import short
 from . import edges as edges
+from .batch import GIVEN
 from .finite import Clock, of_named
 from .graph import Graph
 
@@ -41,8 +42,11 @@ class Look:
             batch = self.batch.describe(clock, frame)
         worst = self._worst(batch)
         fields["looked_at"] = len(batch)
+        given = [one["max"] for one in batch if one["name"].startswith(GIVEN)]
         if worst is not None:
             fields["inputs"] = worst
+        elif given:
+            fields["largest"] = max(given)
         if worst is not None and worst["bad"] in ("nan", "inf"):
             fields["what"] = "input"
         elif fields["params"].get("bad"):

@@ -18,6 +18,7 @@ from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
 from holter.diagnosis.ending.tracebacks import Raised, printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
+from holter.record.events.agent import Made
 from holter.record.events.timeline import Cgroup, Processes, ResourceLimits
 from holter.units import count
 
@@ -59,8 +60,12 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if raised is not None and in_error:
         evidence.append(Evidence("exception", raised.headline, raised.when))
     frame = culprit_frame(raised) if raised is not None and in_error else None
+    workers = any((made.num_workers or 0) > 0 for made in record.of(Made))
+    fewer = "fewer DataLoader workers, and OMP_NUM_THREADS=1 for each of them"
+    if not workers:
+        fewer = "start fewer: end each before the next, or hand the work to a pool, ThreadPoolExecutor(max_workers=8)"
     cures = (
-        Cure("fewer DataLoader workers, and OMP_NUM_THREADS=1 for each of them", "", "equivalent"),
+        Cure(fewer, "", "equivalent"),
         Cure("a higher limit: docker run --pids-limit=-1, or ulimit -u", "", "exact"),
     )
     return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)

@@ -61,7 +61,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     frame = culprit_frame(raised) if raised is not None and (named or bus) else None
     cures = (
         Cure("give the container more: docker run --shm-size=8g (or --ipc=host)", "", "exact"),
-        Cure("or need less: fewer workers, or a smaller prefetch_factor, in the DataLoader", "", "exact"),
+        Cure("or need less: fewer workers, or a smaller prefetch_factor, in the DataLoader", "", "equivalent"),
     )
     return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else _loader(record), cures)
 

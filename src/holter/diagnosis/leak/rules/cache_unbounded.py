@@ -17,7 +17,7 @@ import re
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.cause import LeakCause, leak_cause
 from holter.diagnosis.leak.library_cache import LibraryCache, cache_call
-from holter.diagnosis.leak.retained import Holder
+from holter.diagnosis.leak.retained import Holder, entries_that_fit
 from holter.diagnosis.leak.retained_line import line_of
 from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.diagnosis.memory.memory_looks import memory_looks
@@ -65,22 +65,22 @@ def _before_training(record: RecordLike, ending: Ending) -> Finding | None:
 
 def _cures(found: LeakCause, holder: Holder, code: str) -> tuple[Cure, ...]:
     limit = found.leak.curve.limit if found.leak is not None else None
-    room = int(0.25 * (limit or 1e9) / max(holder.each, 100.0))
-    digits = max(1, 10 ** (len(str(max(room, 1))) - 1))
-    fits = max(1, room // digits * digits)
+    fits = entries_that_fit(holder, limit)
     how = ""
     if holder.scope == "cache":
-        new = f"@functools.lru_cache(maxsize={fits})"
-        how = f"- {code}\n+ {new}" if code.startswith("@") else f"+ {new}"
-    first = Cure(f"bound it: {fits:,} entries take about a quarter of the memory", how, "exact")
-    return (first, Cure("keep it on disk: np.memmap, safetensors, or a file for each sample", "", "exact"))
+        # The script's own name for it: `functools` itself may not be imported.
+        name = code.partition("(")[0].replace("@functools.cache", "@functools.lru_cache")
+        how = f"- {code}\n+ {name}(maxsize={fits})" if name.endswith("lru_cache") else ""
+    first = Cure(f"bound it: {fits:,} entries take about a quarter of the memory", how, "equivalent")
+    return (first, Cure("keep it on disk: np.memmap, safetensors, or a file for each sample", "", "equivalent"))
 
 
 def _of_library(cache: LibraryCache) -> tuple[Cure, ...]:
     code = cache.culprit.code
     if cache.call == "cache":
-        how = f"- {code}\n+ {code.replace('.cache()', '.cache(filename)')}"
-        return (Cure("cache to a file, or leave it out and prefetch", how, "exact"),)
+        to_file = code.replace(".cache()", '.cache("dataset.cache")')
+        how = f"- {code}\n+ {to_file}" if to_file != code else ""
+        return (Cure("cache to a file, or leave it out and prefetch", how, "equivalent"),)
     if cache.call == "prefetch":
-        return (Cure("let it choose how many to keep ready", "prefetch(tf.data.AUTOTUNE)", "exact"),)
-    return (Cure("a smaller shuffle buffer, or shuffle file names instead of samples", f"- {code}", "changed"),)
+        return (Cure("let it choose how many to keep ready: prefetch(tf.data.AUTOTUNE)", "", "equivalent"),)
+    return (Cure("a smaller shuffle buffer, or shuffle file names instead of samples", "", "changed"),)

@@ -31,8 +31,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     empty = "torch.mps.empty_cache()" if driver.kind == "metal" else "torch.cuda.empty_cache()"
     cures = (
         Cure("give every batch the same shape: pad, or sort into a few lengths", "", "equivalent"),
-        Cure("empty the framework's cache now and then", f"+ {empty}", "exact"),
-        Cure("use a newer release of the framework and the system", "", "exact"),
+        Cure(f"empty the framework's cache now and then, such as after each epoch: {empty}", "", "equivalent"),
+        Cure("use a newer release of the framework and the system", "", "equivalent"),
     )
     evidence = (*found.evidence, Evidence("driver", apart))
     return Finding(CAUSE, found.grade, claim, evidence, None, cures, found.forecast)

@@ -12,6 +12,8 @@ Cure: keep the number, `.item()`, or `.detach()` the tensor; truncate backpropag
 
 from __future__ import annotations
 
+import ast
+
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.cause import LeakCause, leak_cause
 from holter.diagnosis.leak.detached import cut_parts, cut_where_used
@@ -19,6 +21,8 @@ from holter.diagnosis.leak.growing_line import Growing
 from holter.diagnosis.leak.retained import Holder
 from holter.diagnosis.leak.retained_line import line_of
 from holter.finding import Cure, Ending, Finding
+from holter.source.edits import before_function, function_of, imported_names
+from holter.source.lines import called_name
 from holter.units import count
 
 CAUSE = "leak.graph-retained"
@@ -32,7 +36,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     culprit, statement = line_of(record, found.holder)
     claim = f"{_kept(found.holder)}: {found.words}"
     lines = record.source(culprit.file) if culprit is not None else []
-    cures = _from_itself(found.holder, statement, lines) or _cures(found, statement)
+    line = culprit.line if culprit is not None else 0
+    cures = _from_itself(found.holder, statement, lines) or _cures(found, statement, lines, line)
     return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures, found.forecast)
 
 
@@ -58,7 +63,7 @@ def _from_itself(holder: Holder, statement: Growing | None, lines: list[str]) ->
     return (Cure(title, f"- {statement.code}\n+ {cut}", "changed"),)
 
 
-def _cures(found: LeakCause, statement: Growing | None) -> tuple[Cure, ...]:
+def _cures(found: LeakCause, statement: Growing | None, lines: list[str], line: int) -> tuple[Cure, ...]:
     holder = found.holder
     assert holder is not None
     scalar = holder.shape == () or (holder.shape is not None and all(n == 1 for n in holder.shape))
@@ -72,5 +77,15 @@ def _cures(found: LeakCause, statement: Growing | None) -> tuple[Cure, ...]:
     title = "keep the number, not the tensor" if cut == ".item()" else "cut it from its graph before keeping it"
     cures = [Cure(f"{title}: {cut}", how, "exact")]
     if holder.between_steps:
-        cures.insert(0, Cure("make no graph where nothing is trained", "+ with torch.no_grad():", "exact"))
+        cures.insert(
+            0, Cure("make no graph where nothing is trained: torch.no_grad()", _no_graph(lines, line), "exact")
+        )
     return tuple(cures)
+
+
+def _no_graph(lines: list[str], line: int) -> str:
+    """Put `no_grad` above the function that a line stands in, where nothing is trained in it."""
+    function = function_of(lines, line)
+    if function is None or any(called_name(n) == "backward" for n in ast.walk(function) if isinstance(n, ast.Call)):
+        return ""
+    return before_function(lines, line, "@torch.no_grad()") if "torch" in imported_names(lines) else ""

@@ -4,24 +4,29 @@ What it sees: the number of models, optimizers or functions made on one line gro
 kept in a list, what the list holds.
 Why it matters: each takes its weights, its optimizer's state and its traced graphs with it; a search or a
 cross-validation dies at some fold. Keras keeps global state of every model until `clear_session`, even of those that
-Python has let go.
+Python has let go, and TensorFlow what it compiled for it even after that.
 May be confused with: an ensemble that is made once; models that are made anew and freed, whose memory stays flat.
 How sure: established when the models alive and the memory grow together, or the list that holds them explains most of
 the growth; supported when only their number grows with it; else a hypothesis.
-Cure: build once and reset the weights, or release the old one before making the next.
+Cure: build once and reset the weights, or one process for each; for PyTorch: keep scores or files instead of models.
 """
 
 from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.cause import LeakCause, leak_cause
+from holter.diagnosis.leak.retained import Holder
 from holter.diagnosis.leak.retained_line import line_of
 from holter.finding import Culprit, Cure, Ending, Finding
 from holter.record.events.agent import Adapter
-from holter.source.lines import culprit_at, turn_of_loop
+from holter.source.edits import before_loop, only_filled, without_statement
+from holter.source.lines import calls_of, culprit_at, loop_around, turn_of_loop
 from holter.units import count
 
 CAUSE = "leak.model-rebuilt"
+
+# Compiled forms of a model: made once, they serve for all passes.
+_COMPILED = ("TopLevelTracedModule", "RecursiveScriptModule", "OptimizedModule")
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
@@ -50,19 +55,49 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
 
 
 def _cures(record: RecordLike, found: LeakCause, culprit: Culprit | None) -> tuple[Cure, ...]:
-    keras = any(event.framework == "keras" for event in record.of(Adapter))
-    code = culprit.code if culprit is not None else ""
-    name = code.partition("=")[0].strip() if "=" in code and "(" not in code.partition("=")[0] else "model"
-    if keras:
+    lines = record.source(culprit.file) if culprit is not None else []
+    line, births = culprit.line if culprit is not None else 0, found.births
+    if births is not None and births.name in _COMPILED:
+        return (Cure("make it once, before the loop, and call it in the loop", before_loop(lines, line), "equivalent"),)
+    dropped = (_without_keeping(record, found.holder),) if found.holder is not None else ()
+    if not any(event.framework == "keras" for event in record.of(Adapter)):
         return (
-            Cure("release the old one before each new one", "+ keras.backend.clear_session()\n+ gc.collect()", "exact"),
-            Cure("build it once before the loop, and set its weights back at each pass",
-                 f"+ start = {name}.get_weights()\n+ {name}.set_weights(start)", "exact"),
-        )  # fmt: skip
-    kept = f"`{found.holder.name}`" if found.holder is not None else "whatever still refers to the old one"
-    return (
-        Cure(f"keep the score or the state_dict on disk, not the model: {kept}",
-             f"+ torch.save({name}.state_dict(), path)\n+ del {name}", "exact"),
-        Cure("build it once before the loop, and load its first state at each pass",
-             f"+ start = copy.deepcopy({name}.state_dict())\n+ {name}.load_state_dict(start)", "exact"),
-    )  # fmt: skip
+            *dropped,
+            Cure("build it once before the loop, and load its first state at each pass", "", "equivalent"),
+        )
+    # What a compiled `fit` holds of a model stays when the model is gone, whatever is deleted or cleared.
+    return (*_built_once(lines, line), *dropped)
+
+
+def _without_keeping(record: RecordLike, holder: Holder) -> Cure:
+    """Say what keeps them: nothing releases a model that a variable of the script still holds."""
+    line, statement = line_of(record, holder)
+    lines = record.source(line.file) if line is not None else []
+    how = ""
+    if line is not None and statement is not None and only_filled(lines, holder.variable):
+        how = without_statement(lines, line.line)
+    instead = "" if how else ": keep the score, or a file of its weights"
+    return Cure(f"do not keep the {holder.kind}s in `{holder.variable}`{instead}", how, "exact")
+
+
+def _built_once(lines: list[str], line: int) -> tuple[Cure, ...]:
+    """Build a Keras model before the loop where every pass builds the same one."""
+    apart = Cure("train each in a process of its own: its memory is given back when it ends", "", "equivalent")
+    moved = before_loop(lines, line)
+    name = lines[line - 1].partition("=")[0].strip() if moved else ""
+    title = "build and compile it once, before the loop, and set its weights back at each pass"
+    if not lines:
+        return (Cure(title, "", "changed"), apart)
+    if not name.isidentifier():
+        return (apart,)
+    loop = loop_around(lines, line) or 0
+    compiles = [at for at, _ in calls_of(lines, ("compile",)) if loop_around(lines, at) == loop]
+    if compiles:
+        return (Cure(title, "", "changed"), apart)  # compiled anew, it is as good as built anew
+    rows = moved.splitlines()
+    inside = rows[-1][2:]
+    indent = inside[: len(inside) - len(inside.lstrip())]
+    how = "\n".join(
+        [rows[0], f"+ {name}_start = {name}.get_weights()", *rows[1:], f"+ {indent}{name}.set_weights({name}_start)"]
+    )
+    return (Cure(title, how, "changed"), apart)

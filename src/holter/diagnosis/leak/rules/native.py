@@ -38,7 +38,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         kept = "losses with their graph (use loss.item()), lists, caches, models made in a loop"
         if found.leak is not None and found.leak.where == "workers":
             kept = "what the dataset stores in its worker, as a cache or a list"
-        cure = Cure(f"find what is kept from step to step: {kept}")
+        cure = Cure(f"find what is kept from step to step: {kept}", "", "equivalent")
         return Finding(CAUSE, found.grade, found.words, found.evidence, culprit, (cure,), found.forecast)
     recorder = _recorder(record)
     if recorder is not None:
@@ -47,8 +47,16 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         bounded = (Cure(on.cure, on.how),)
         return Finding(CAUSE, found.grade, claim, (*found.evidence, looked), culprit, bounded, found.forecast)
     cures = (
-        Cure("leave out one library with code of its own at a time (decoding, augmentation, logging), and look again"),
-        Cure("use a newer release of it; for a data worker, restart it each epoch (persistent_workers=False)"),
+        Cure(
+            "leave out one library with code of its own at a time (decoding, augmentation, logging), and look again",
+            "",
+            "changed",
+        ),
+        Cure(
+            "use a newer release of it; for a data worker, restart it each epoch (persistent_workers=False)",
+            "",
+            "equivalent",
+        ),
     )
     claim = f"{found.words}, and no variable of the script, model or tensor that it can reach grew with it"
     return Finding(CAUSE, found.grade, claim, (*found.evidence, looked), culprit, cures, found.forecast)

@@ -14,9 +14,10 @@ from __future__ import annotations
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.cause import LeakCause, leak_cause
 from holter.diagnosis.leak.growing_line import Growing
-from holter.diagnosis.leak.retained import Holder
+from holter.diagnosis.leak.retained import Holder, entries_that_fit
 from holter.diagnosis.leak.retained_line import handed_to, line_of, made_line
 from holter.finding import Cure, Ending, Finding
+from holter.source.edits import imported_names
 from holter.units import size
 
 CAUSE = "leak.tensors-kept"
@@ -33,7 +34,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         return _seen_from_outside(found) if found.gathered is not None else None
     culprit, statement = line_of(record, found.holder)
     claim = f"{_kept(found.holder)}: {found.words}"
-    cures = _cures(record, found.holder, statement)
+    cures = _cures(record, found, found.holder, statement)
     return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures, found.forecast)
 
 
@@ -54,28 +55,35 @@ def _kept(holder: Holder) -> str:
     return f"{_WORDS.get(holder.kind, 'objects')} pile up in {holder.where} ({holder.entries})"
 
 
-def _cures(record: RecordLike, holder: Holder, statement: Growing | None) -> tuple[Cure, ...]:
+def _cures(record: RecordLike, found: LeakCause, holder: Holder, statement: Growing | None) -> tuple[Cure, ...]:
     if statement is not None and statement.how == "join":
         return (
-            Cure("write each part out, or into an array of the final size made before the loop", "", "exact"),
+            Cure("write each part out, or into an array of the final size made before the loop", "", "equivalent"),
             Cure("keep a running sum or mean of it instead", "", "equivalent"),
         )
     handed = handed_to(record, holder) if statement is None and holder.scope == "attribute" else None
     if handed is not None and handed[1]:
         return (
-            Cure(f"empty it after each epoch, such as with {handed[1]}.reset(): it keeps all that it is handed"),
+            Cure(
+                f"empty it after each epoch, such as with {handed[1]}.reset(): it keeps all that it is handed",
+                "",
+                "equivalent",
+            ),
             Cure("keep a running sum or mean of it instead", "", "equivalent"),
         )
+    fits = entries_that_fit(holder, found.leak.curve.limit if found.leak is not None else None)
     bound = made_line(record, holder)
-    how = ""
+    how, deque = "", "collections.deque"
     if bound is not None and bound.code.endswith(("= []", "= deque()", "= list()")):
+        known = imported_names(record.source(bound.file))
         name = bound.code.partition("=")[0].rstrip()
-        how = f"- {bound.code}\n+ {name} = collections.deque(maxlen=1000)"
+        deque = "deque" if "deque" in known else deque
+        how = f"- {bound.code}\n+ {name} = {deque}(maxlen={fits})" if known & {"deque", "collections"} else ""
     number = ""
     if statement is not None and statement.simple and holder.kind == "tensor" and statement.how == "append":
         number = f"- {statement.code}\n+ {statement.keeping_its('.mean().item()')}"
     return (
         Cure("keep only the numbers you need of each, or write them to disk and clear it after each epoch", number,
              "equivalent"),
-        Cure("bound it to the newest entries", how, "equivalent"),
+        Cure(f"bound it to the newest entries: {deque}(maxlen={fits})", how, "equivalent"),
     )  # fmt: skip

@@ -13,6 +13,7 @@ Cure: hold the samples in arrays or tensors instead of Python objects; fewer wor
 
 from __future__ import annotations
 
+import ast
 import re
 
 from holter.diagnosis.core.frames import Frame
@@ -23,6 +24,8 @@ from holter.diagnosis.memory.memory_looks import gathered_by
 from holter.diagnosis.memory.worker_pages import WorkerPages
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 from holter.record.events.agent import Made
+from holter.source.edits import imported_names, replaced
+from holter.source.lines import tree_of
 from holter.units import count, size
 
 CAUSE = "leak.worker-copy"
@@ -46,7 +49,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     culprit = _line(record, pages)
     evidence = (*found.evidence, *_measured(pages))
     return Finding(
-        CAUSE, found.grade, f"{claim}: {found.words}", evidence, culprit, _cures(culprit, pages), found.forecast
+        CAUSE, found.grade, f"{claim}: {found.words}", evidence, culprit, _cures(record, culprit, pages), found.forecast
     )
 
 
@@ -70,14 +73,22 @@ def _measured(pages: WorkerPages) -> tuple[Evidence, ...]:
     return (beyond, own) if pages.proved and pages.grown > pages.proved else (own,) if pages.proved else (beyond,)
 
 
-def _cures(culprit: Culprit | None, pages: WorkerPages) -> tuple[Cure, ...]:
-    fewer = Cure("use fewer workers", "", "exact")
+def _cures(record: RecordLike, culprit: Culprit | None, pages: WorkerPages) -> tuple[Cure, ...]:
+    fewer = Cure("use fewer workers", "", "equivalent")
     if pages.written:
         return Cure("change a copy of the sample, and not the dataset itself: .copy() or .clone() first"), fewer
     how = ""
     flat = pages.held is not None and pages.held.element in ("int", "float", "str") and pages.held.type == "list"
-    if culprit is not None and flat and "=" in culprit.code and "append" not in culprit.code:
-        name, _, value = culprit.code.partition("=")
-        how = f"- {culprit.code}\n+ {name.rstrip()} = np.array({value.strip()})"
+    if culprit is not None and flat:
+        how = _as_array(record.source(culprit.file), culprit)
     title = "hold the samples in arrays or tensors, one for each field: there are no reference counts in them"
-    return Cure(title, how, "exact"), fewer
+    return Cure(title, how, "equivalent"), fewer
+
+
+def _as_array(lines: list[str], made: Culprit) -> str:
+    """Write the line that makes the list with an array made of it."""
+    tree = tree_of(lines)
+    for node in ast.walk(tree) if tree is not None and "np" in imported_names(lines) else ():
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None and node.lineno == made.line:
+            return replaced(lines, node.value, f"np.array({ast.unparse(node.value)})")
+    return ""

@@ -14,6 +14,7 @@ import re
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.exhaustion import exhaustion_of
+from holter.diagnosis.memory.next_commands import next_commands
 from holter.finding import Culprit, Cure, Ending, Finding
 from holter.source.lines import culprit_at, settings_of
 
@@ -30,9 +31,10 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if found is None or found.shape != "batch":
         return None
     cures = (
-        Cure("a smaller batch with gradient accumulation", "batch/2 with 2 accumulated steps", "equivalent"),
-        Cure("activation checkpointing", "less memory, about a third more time", "equivalent"),
+        Cure("a smaller batch with gradient accumulation: half of it, and two steps added up", "", "equivalent"),
+        Cure("activation checkpointing: less memory, about a third more time", "", "equivalent"),
         Cure("mixed precision (bfloat16)", "", "changed"),
+        *next_commands(record),
     )
     culprit = _line_to_change(record, found.frame) if found.frame is not None else None
     return Finding(CAUSE, found.grade, f"one step does not fit: {found.words}", found.evidence, culprit, cures)

@@ -23,8 +23,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if found is None or found.shape != "data":
         return None
     cures = (
-        Cure('memory-map it: np.load(path, mmap_mode="r")', "", "exact"),
-        Cure("stream it: an iterable dataset, or tf.data from files", "", "exact"),
+        Cure('memory-map it: np.load(path, mmap_mode="r")', "", "equivalent"),
+        Cure("stream it: an iterable dataset, or tf.data from files", "", "equivalent"),
     )
     culprit = found.frame.culprit if found.frame is not None else None
     return Finding(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.exhaustion import exhaustion_of
+from holter.diagnosis.memory.next_commands import next_commands
 from holter.finding import Cure, Ending, Finding
 
 CAUSE = "oversize.model"
@@ -26,6 +27,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         Cure("load in bfloat16, or a smaller model", "", "changed"),
         Cure("an optimizer with less state (SGD, Adafactor, 8-bit Adam)", "", "changed"),
         Cure("shard it (FSDP, ZeRO)", "", "equivalent"),
+        *next_commands(record, healed=False),
     )
     culprit = found.frame.culprit if found.frame is not None else None
     return Finding(CAUSE, found.grade, f"the model may not fit: {found.words}", found.evidence, culprit, cures)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.diagnosis.memory.large_batch import large_batch_of
+from holter.diagnosis.memory.next_commands import next_commands
 from holter.finding import Cure, Ending, Finding
 
 CAUSE = "oversize.spike"
@@ -25,15 +26,17 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         return None
     large = large_batch_of(record)
     if large is not None:
-        cures = (
+        by_length = (
             Cure("cap the length of a sample before it is padded, and look at the long one", "", "changed"),
             Cure("or make batches of samples of like length, by a budget of tokens", "", "equivalent"),
+            *next_commands(record),
         )
         culprit = large.padded_by or (found.frame.culprit if found.frame is not None else None)
-        return Finding(CAUSE, found.grade, found.words, found.evidence, culprit, cures)
+        return Finding(CAUSE, found.grade, found.words, found.evidence, culprit, by_length)
     cures = (
         Cure("do that work in chunks, in smaller batches", "", "equivalent"),
         Cure("or cap and bucket the lengths of samples", "", "changed"),
+        *next_commands(record),
     )
     culprit = found.frame.culprit if found.frame is not None else None
     what = "the validation" if found.progress.phase == "validation" else "one step"

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from holter.diagnosis.core.evidence import roles
 from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.memory.next_commands import next_commands
 from holter.diagnosis.memory.paging import SWAP, Paging, paging_of
 from holter.diagnosis.memory.paging_line import line_of
 from holter.diagnosis.memory.paging_words import evidence_of, others_hold, price, swapped_out
@@ -43,6 +44,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     cures = _cures(record, ending)
     if silent is not None:
         cures += (Cure("have PyTorch raise an error instead of sinking", f"{WATERMARK}=0.7 holter run -- COMMAND"),)
+    cures += next_commands(record)
     return Finding(CAUSE, _grade(found), claim, evidence, line_of(record), cures)
 
 
@@ -60,13 +62,17 @@ def _grade(found: Paging) -> Grade:
 
 
 def _cures(record: RecordLike, ending: Ending) -> tuple[Cure, ...]:
-    cures = [Cure("a smaller batch with gradient accumulation", "batch/2 with 2 accumulated steps", "equivalent")]
+    cures = [Cure("a smaller batch with gradient accumulation: half of it, and two steps added up", "", "equivalent")]
     if "worker" in roles(record).values():
-        cures.append(Cure("fewer data workers: each holds its own batches and its own copy of what it touches"))
+        cures.append(
+            Cure("fewer data workers: each holds its own batches and its own copy of what it touches", "", "equivalent")
+        )
     others = others_hold(record)
     if others:
         cures.append(Cure(f"end other programs on this machine: they hold {size(others)}"))
-    cures.append(Cure("keep less in memory: a smaller or half-precision table, data read from disk in order"))
+    cures.append(
+        Cure("keep less in memory: a smaller or half-precision table, data read from disk in order", "", "changed")
+    )
     if ending.kind == "running":
         cures.append(Cure("or give it more memory: it makes progress, slowly"))
     return tuple(cures)

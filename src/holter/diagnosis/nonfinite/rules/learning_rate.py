@@ -5,19 +5,26 @@ weights of a size that nothing learns.
 Why it matters: all that follows is lost, and the run goes on to its end without a word.
 May be confused with: one bad batch, which comes out of a calm history; a function at its edge; half precision.
 How sure: supported when the losses grew over several steps or a weight is huge; else a hypothesis.
-Cure: a smaller rate, a warm-up, clipped gradients.
+Cure: data brought to a mean of 0 and a deviation of 1, where it is far from that; a smaller rate; clipped gradients.
 """
 
 from __future__ import annotations
 
+import math
+
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.lines import optimizer_line
-from holter.diagnosis.nonfinite.nonfinite import magnitude, nonfinite_of
+from holter.diagnosis.nonfinite.nonfinite import Growth, Nonfinite, magnitude, nonfinite_of
 from holter.diagnosis.nonfinite.words import evidence_of, figure, first_bad
-from holter.finding import Cure, Ending, Finding
+from holter.finding import Culprit, Cure, Ending, Finding
 from holter.record.events.agent import Adapter
+from holter.source.edits import with_argument, with_value
+from holter.source.lines import settings_of
 
 CAUSE = "nan.learning-rate"
+
+_FAR_FROM_SCALED = 50.0  # data with a deviation of 1 seldom has a value beyond 10
+_FIRST_STEPS = 60  # as many losses are kept: fewer are all that there were
 
 
 def examine(record: RecordLike, _ending: Ending) -> Finding | None:
@@ -36,16 +43,58 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
         claim += ": the batch was finite and no operation was at its edge, so that the update itself is left to blame"
     if rate is not None:
         claim += f"; the learning rate was {figure(rate)}"
-    lower = f"lr={figure(rate / 10)} instead of {figure(rate)}" if rate else "a tenth of the present rate"
+    line = optimizer_line(record, seen)
+    return Finding(CAUSE, seen.grade, claim, evidence_of(seen), line, _cures(record, seen, line))
+
+
+def _cures(record: RecordLike, seen: Nonfinite, line: Culprit | None) -> tuple[Cure, ...]:
     clip = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before optimizer.step()"
     if seen.event.framework in ("keras", "tensorflow") or _keras(record):
         clip = "clipnorm=1.0 in the optimizer"
-    cures = (
-        Cure("a smaller learning rate", lower, "changed"),
-        Cure("clip the gradients", clip, "changed"),
-        Cure("warm the rate up over the first hundreds of steps", "", "changed"),
-    )
-    return Finding(CAUSE, seen.grade, claim, evidence_of(seen), optimizer_line(record, seen), cures)
+    smaller = (_smaller_rate(record, seen, line), Cure("clip the gradients", clip, "changed"))
+    unscaled = _unscaled(seen)
+    if unscaled:
+        # A rate that suits such data would be too small to learn anything.
+        return (Cure(f"scale the data: {unscaled}", "x = (x - x.mean(0)) / (x.std(0) + 1e-8)", "changed"), *smaller)
+    return (*smaller, Cure("warm the rate up over the first hundreds of steps", "", "changed"))
+
+
+def _unscaled(seen: Nonfinite) -> str:
+    """Say what of the data is far from a mean of 0 and a deviation of 1; empty where nothing is known to be."""
+    largest, first = seen.event.largest or 0.0, next((x for x in seen.event.losses if isinstance(x, float)), 0.0)
+    if largest >= _FAR_FROM_SCALED:
+        return f"values up to {figure(largest)} go into the model"
+    if first >= _FAR_FROM_SCALED**2 and len(seen.event.losses) < _FIRST_STEPS:
+        return f"the first loss was {figure(first)}, so that the targets are large numbers"
+    return ""
+
+
+def _smaller_rate(record: RecordLike, seen: Nonfinite, line: Culprit | None) -> Cure:
+    rate = seen.event.lr
+    if not rate:
+        return Cure("a smaller learning rate: a tenth of the present one", "", "changed")
+    lower = figure(_stable(rate, seen.growth))
+    how = ""
+    if line is not None:
+        lines = record.source(line.file)
+        at = [one for one in (*settings_of(lines, "lr"), *settings_of(lines, "learning_rate")) if one[0] == line.line]
+        set_here = with_value(lines, line.line, at[0][1], lower) if len(at) == 1 else ""
+        how = set_here or with_argument(lines, line.line, figure(rate), lower)
+    return Cure(f"a smaller learning rate: {lower} instead of {figure(rate)}", how, "changed")
+
+
+def _stable(rate: float, growth: Growth | None) -> float:
+    """Give the rate that fits the growth that was seen.
+
+    Near a minimum the distance from it is multiplied by `1 - rate * curvature` at each step, and the loss by its
+    square. What the loss was multiplied by gives the curvature; half the largest rate that does not grow is safe.
+    """
+    lower = rate / 10
+    if growth is not None and growth.clear and growth.rising:
+        each = math.sqrt(max(1.0, growth.times) ** (1 / growth.rising))
+        lower = min(lower, rate / (1 + each))
+    digit = 10.0 ** math.floor(math.log10(lower))
+    return float(f"{(3 if lower >= 3 * digit else 1) * digit:.3g}")
 
 
 def _keras(record: RecordLike) -> bool:

@@ -112,7 +112,7 @@ def _cures(record: RecordLike, fair: int) -> tuple[Cure, ...]:
     if culprit is not None and "set_num_threads(" in culprit.code:
         how = f"-{culprit.code}\n+torch.set_num_threads({fair})"
     else:
-        how = f"OMP_NUM_THREADS={fair} holter run -- ..."
+        how = f"OMP_NUM_THREADS={fair} holter run -- COMMAND"
     return (
         Cure(
             f"{fair} thread{'s' if fair > 1 else ''} for each process, as many in all as there are cores",

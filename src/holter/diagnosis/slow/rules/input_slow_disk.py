@@ -25,5 +25,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
     found = input_finding(record, "slow-disk", "{who} wait{s} for files to be read{where}")
     if found is None:
         return None
-    packed = Cure("read fewer and larger files: pack the samples (HDF5, WebDataset, TFRecord, one .npy)", "", "exact")
+    packed = Cure(
+        "read fewer and larger files: pack the samples (HDF5, WebDataset, TFRecord, one .npy)", "", "equivalent"
+    )
     return replace(found, cures=(*found.cures[:1], packed))

@@ -25,5 +25,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
     found = input_finding(record, "slow-network", "{who} wait{s} for answers over the network{where}")
     if found is None:
         return None
-    copied = Cure("copy the data to a local disk before the run, or ask for many samples with one request", "", "exact")
+    copied = Cure(
+        "copy the data to a local disk before the run, or ask for many samples with one request", "", "equivalent"
+    )
     return replace(found, cures=(*found.cures[:1], copied))

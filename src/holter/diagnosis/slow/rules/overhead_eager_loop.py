@@ -10,17 +10,19 @@ How sure: established when a line is known that the operations of a step come fr
 time for each is that of starting it; supported when it is longer, as on a busy machine; a hypothesis for a short tape
 without a graph, which is slow and works. Less than ten seconds of such steps, and steps of a few hundred operations
 of PyTorch, are left alone.
-Cure: the fused layer, the whole batch at once, `tf.function`, `torch.compile`.
+Cure: the fused layer, the whole batch at once, `tf.function`; `torch.compile` where the step is no loop, since it
+unrolls one, for minutes.
 """
 
 from __future__ import annotations
 
-import re
+import ast
 
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.step_calls import Step, gpu_use, overhead_evidence, usual_step
 from holter.finding import Culprit, Cure, Ending, Finding, Grade
-from holter.source.lines import settings_of
+from holter.source.edits import before_function, function_of, without_setting
+from holter.source.lines import called_name, settings_of, tree_of
 from holter.units import count, duration
 
 CAUSE = "overhead.eager-loop"
@@ -35,7 +37,16 @@ _SMALL = 65_536  # numbers: an operation on so few takes about as long as starti
 _STARTING = 150e-6
 _BUSY_MACHINE = 400e-6
 
-_RECURRENT = re.compile(r"cell|lstm|gru|rnn|hidden|\bh\b", re.IGNORECASE)
+# A cell that takes one step of a sequence, and the layer that takes all of them.
+_LAYERS = {
+    "LSTMCell": "LSTM",
+    "GRUCell": "GRU",
+    "RNNCell": "RNN",
+    "SimpleRNNCell": "SimpleRNN",
+    "StackedRNNCells": "RNN",
+}
+# What a graph can't hold: values read back, and Python's own lists and files.
+_NOT_IN_A_GRAPH = ("numpy", "item", "append", "print", "float", "int", "write")
 
 
 def examine(record: RecordLike, _ending: Ending) -> Finding | None:
@@ -63,21 +74,15 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
         f"each step of {duration(step.seconds)} runs {count(step.operations)} small operations one by one from "
         f"Python, {duration(step.each)} for each: the time goes into starting them, not into computing"
     )
-    culprit, cures = (_told_to(record, step), _EAGER_CURES) if eagerly and not many else _in_a_loop(step)
     if step.run_eagerly:
         claim = f"the model runs eagerly (`run_eagerly`), so {claim}"
-        culprit, cures = _told_to(record, step), _EAGER_CURES
-    elif repeats >= _REPEATS and step.repeated is not None:
-        claim += f"; {count(repeats)} calls in a step come from line {step.repeated.at.line}"
+        culprit = _told_to(record, step)
+        cures = _not_eagerly(record, culprit)
+    else:
+        culprit, cures = _in_a_loop(record, step, repeats >= _REPEATS)
+        if repeats >= _REPEATS and step.repeated is not None:
+            claim += f"; {count(repeats)} calls in a step come from line {step.repeated.at.line}"
     return Finding(CAUSE, grade, claim, overhead_evidence(record, step), culprit, cures)
-
-
-_EAGER_CURES = (
-    Cure(
-        "let Keras compile the step: it is a graph unless told otherwise",
-        "-    model.compile(..., run_eagerly=True)\n+    model.compile(...)",
-    ),
-)
 
 
 def _told_to(record: RecordLike, step: Step) -> Culprit | None:
@@ -92,25 +97,82 @@ def _told_to(record: RecordLike, step: Step) -> Culprit | None:
     return Culprit(at.file, named[0], at.function, lines[named[0] - 1].strip()[:200])
 
 
-def _in_a_loop(step: Step) -> tuple[Culprit | None, tuple[Cure, ...]]:
+def _not_eagerly(record: RecordLike, told: Culprit | None) -> tuple[Cure, ...]:
+    how = without_setting(record.source(told.file), told.line, "run_eagerly") if told is not None else ""
+    return (Cure("let Keras compile the step: leave `run_eagerly` out of the compile()", how, "equivalent"),)
+
+
+def _in_a_loop(record: RecordLike, step: Step, repeated: bool) -> tuple[Culprit | None, tuple[Cure, ...]]:
     at = step.repeated.at if step.repeated is not None else None
-    code = at.code if at is not None else ""
+    lines = record.source(at.file) if at is not None else []
+    whole = _whole(lines, at, "nn" if not step.eager_tf else "keras.layers")
     if step.eager_tf:
-        decorate = Cure(
-            "compile the step into a graph",
-            "+    @tf.function\n     def train_step(x, y):\n         with tf.GradientTape() as tape: ...",
-        )
-        if ".gradient(" in code:
-            return at, (decorate,)
-        return at, (decorate, _whole(code, "keras.layers.LSTM(units)(x)"))
-    whole = _whole(code, "nn.LSTM(n, hidden, batch_first=True)(x)")
-    return at, (whole, Cure("compile the step, which joins small operations", "+    model = torch.compile(model)"))
+        decorate = _as_a_graph(lines)
+        taped = at is not None and any(called_name(call) == "gradient" for call in _calls_on(lines, at.line))
+        return at, (decorate,) if taped or not lines else (decorate, whole)
+    compiled = Cure("compile the step: torch.compile(model); its first step then takes up to minutes", "", "equivalent")
+    return at, (whole,) if repeated else (whole, compiled)
 
 
-def _whole(code: str, layer: str) -> Cure:
+def _as_a_graph(lines: list[str]) -> Cure:
+    """Put `tf.function` above the function that holds the tape, where nothing in it has to stay in Python."""
+    tree = tree_of(lines)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    tapes = [call.lineno for call in calls if called_name(call) == "GradientTape"]
+    step = function_of(lines, tapes[0]) if len(tapes) == 1 else None
+    if step is None:
+        return Cure("make the step a function and compile it into a graph: @tf.function above it", "", "equivalent")
+    inside = {called_name(node) for node in ast.walk(step) if isinstance(node, ast.Call)}
+    named = any(isinstance(node, ast.Name) and node.id == "tf" for node in ast.walk(step))
+    how = before_function(lines, tapes[0], "@tf.function") if named and not inside & {*_NOT_IN_A_GRAPH} else ""
+    return Cure(f"compile the step into a graph: @tf.function above `{step.name}`", how, "equivalent")
+
+
+def _whole(lines: list[str], at: Culprit | None, library: str) -> Cure:
     """Do in one call what the loop does in many: over the sequence, or over the batch."""
-    if _RECURRENT.search(code):
-        how = f"-    for t in range(length): {code}\n+    outputs, state = {layer}"
-        return Cure("let one layer run over the whole sequence", how, "equivalent")
-    how = f"-    for ...: {code}\n+    # the same on the whole tensor, with no loop"
-    return Cure("compute the whole batch at once instead of piece by piece", how, "equivalent")
+    cell = _cell_on(lines, at.line) if at is not None else None
+    if cell is not None:
+        line, name = cell
+        title = (
+            f"let one {library}.{_LAYERS[name]} run over the whole sequence: make it where line {line} makes the "
+            f"{name}, and call it once, in place of the loop"
+        )
+        return Cure(title, "", "equivalent")
+    if at is not None and _recurs(lines, at):
+        title = f"let one layer run over the whole sequence ({library}.LSTM, GRU or RNN), in place of the loop"
+        return Cure(title, "", "equivalent")
+    return Cure("compute the whole batch at once instead of piece by piece, with no loop", "", "equivalent")
+
+
+def _cell_on(lines: list[str], line: int) -> tuple[int, str] | None:
+    """Find the cell that a line calls: where the script makes it, and its class."""
+    called = {called_name(call) for call in _calls_on(lines, line)}
+    tree = tree_of(lines)
+    for node in ast.walk(tree) if tree is not None else ():
+        if not isinstance(node, ast.Assign) or not called & {_last_name(target) for target in node.targets}:
+            continue
+        for made in ast.walk(node.value):
+            if isinstance(made, ast.Call) and called_name(made) in _LAYERS:
+                return node.lineno, called_name(made)
+    return None
+
+
+def _recurs(lines: list[str], at: Culprit) -> bool:
+    """Tell whether a line hands its last result to a function again: `h = f(x[t], h)`, not `s = s + f(x)`."""
+    tree = tree_of(lines) or tree_of([at.code])
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Assign) and (node.lineno == at.line or not lines):
+            names = {one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+            calls = [one for one in ast.walk(node.value) if isinstance(one, ast.Call)]
+            given = [part for call in calls for one in call.args for part in ast.walk(one)]
+            return any(isinstance(part, ast.Name) and part.id in names for part in given)
+    return False
+
+
+def _calls_on(lines: list[str], line: int) -> list[ast.Call]:
+    tree = tree_of(lines)
+    return [n for n in ast.walk(tree) if isinstance(n, ast.Call) and n.lineno == line] if tree is not None else []
+
+
+def _last_name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -20,6 +20,7 @@ from holter.diagnosis.slow.step_calls import Step, gpu_use, overhead_evidence, u
 from holter.diagnosis.slow.traces import Traced, traced_in
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 from holter.record.events.agent import EpochBegins, Made, Schedule
+from holter.source.edits import with_setting, with_value, without_setting
 from holter.source.lines import culprit_at, loops_in, settings_of
 from holter.units import count, duration
 
@@ -63,15 +64,25 @@ def _tiny(record: RecordLike, step: Step, per_epoch: int) -> Finding:
         f"each step trains on {step.batch} {samples} and takes {duration(step.total / step.steps)}, nearly all of it "
         f"the fixed cost of a step; an epoch is {count(per_epoch)} such steps"
     )
-    cures = (
-        Cure(
-            "a larger batch: 32 samples cost little more than one", "-    batch_size=1\n+    batch_size=32", "changed"
-        ),
-        Cure("take several steps in one call", "+    model.compile(..., steps_per_execution=32)")
-        if step.fit is not None
-        else Cure("compile the step, which lowers its fixed cost", "+    model = torch.compile(model)"),
+    line = _batch_line(record, step)
+    return Finding(CAUSE, "supported", claim, overhead_evidence(record, step), line, _larger(record, step, line))
+
+
+def _larger(record: RecordLike, step: Step, line: Culprit | None) -> tuple[Cure, ...]:
+    lines = record.source(line.file) if line is not None else []
+    how = with_value(lines, line.line, "batch_size", "32") if line is not None else ""
+    larger = Cure("a larger batch: 32 samples cost little more than one", how, "changed")
+    if step.fit is None:
+        return (
+            larger,
+            Cure("or compile the step, which lowers its fixed cost: torch.compile(model)", "", "equivalent"),
+        )
+    made = step.compiled
+    several = (
+        with_setting(record.source(made.file), made.line, ("compile",), "steps_per_execution", "32") if made else ""
     )
-    return Finding(CAUSE, "supported", claim, overhead_evidence(record, step), _batch_line(record, step), cures)
+    title = "or take several steps in one call: steps_per_execution=32 in model.compile"
+    return (larger, Cure(title, several, "equivalent"))
 
 
 def _batch_line(record: RecordLike, step: Step) -> Culprit | None:
@@ -114,11 +125,11 @@ def _unrolled(record: RecordLike, step: Step, traced: Traced) -> Finding:
     lines = record.source(traced.defined.file)
     named = [at for at, _ in settings_of(lines, "unroll")] or _loops(lines, traced)
     culprit = culprit_at(traced.defined.file, lines, named[0]) if named else traced.defined
+    how = without_setting(lines, culprit.line, "unroll")
     cures = (
-        Cure(
-            "let the layer loop by itself", "-    keras.layers.LSTM(units, unroll=True)\n+    keras.layers.LSTM(units)"
-        ),
-        Cure("a loop over tensors instead of one in Python", "-    for t in range(n):\n+    for t in tf.range(n):"),
+        (Cure("let the layer loop by itself: leave `unroll` out", how, "equivalent"),)
+        if how
+        else (Cure("let a layer such as keras.layers.LSTM loop by itself, or loop over tf.range(n)", "", "equivalent"),)
     )
     evidence = (Evidence("operations in the graph", count(traced.graph)), *overhead_evidence(record, step))
     return Finding(CAUSE, "supported", claim, evidence, culprit, cures)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.retracing import Retracing, culprit_of, retracing_of
-from holter.finding import Cure, Ending, Finding
+from holter.finding import Culprit, Cure, Ending, Finding
+from holter.source.edits import before_loop
 
 CAUSE = "recompile.closure"
 # A new model brings its own functions: that they are traced anew is the least of it.
@@ -26,22 +27,23 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     if found is None or found.kind != "closure":
         return None
     culprit = culprit_of(found)
-    return Finding(CAUSE, found.grade, found.claim, found.evidence, culprit, (_cure(found, culprit.code),))
+    return Finding(CAUSE, found.grade, found.claim, found.evidence, culprit, (_cure(record, found, culprit),))
 
 
-def _cure(found: Retracing, code: str) -> Cure:
+def _cure(record: RecordLike, found: Retracing, culprit: Culprit) -> Cure:
     traced = found.traced
-    moved = code or traced.name
     if traced.what == "keras":
         return Cure(
-            "compile the model once, before the loop; change the rate by assigning it",
-            f"-        {moved}\n+    {moved}    # before the loop\n+        model.optimizer.learning_rate.assign(rate)",
+            "compile the model once, before the loop; change the rate with model.optimizer.learning_rate.assign(rate)",
+            "",
+            "equivalent",
         )
     if found.change.argument and traced.functions < 0.5 * traced.count:
         name = found.change.argument
-        return Cure(f"make `{name}` once and pass the same object each time, or let the function find it by itself")
-    if moved.startswith("@"):
-        moved += f"\n+    def {traced.name}(...): ..."
-    return Cure(
-        "make it once, before the loop, and call it in the loop", f"-        {code}\n+    {moved}\n+    for ...:"
-    )
+        return Cure(
+            f"make `{name}` once and pass the same object each time, or let the function find it by itself",
+            "",
+            "equivalent",
+        )
+    moved = before_loop(record.source(culprit.file), culprit.line)
+    return Cure("make it once, before the loop, and call it in the loop", moved, "equivalent")

@@ -11,9 +11,13 @@ Cure: pass a tensor, or keep the value out of the function.
 
 from __future__ import annotations
 
+import ast
+
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.slow.retracing import culprit_of, retracing_of
+from holter.diagnosis.slow.retracing import Retracing, culprit_of, retracing_of
 from holter.finding import Cure, Ending, Finding
+from holter.source.edits import Function, function_named, wrapped_argument
+from holter.source.lines import called_name
 
 CAUSE = "recompile.scalar"
 
@@ -25,35 +29,60 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
         return None
     name, examples = found.change.argument, found.change.examples
     if any(value.startswith(("'", '"')) for value in examples):
-        cures: tuple[Cure, ...] = (Cure(f"keep the text `{name}` out of the function: do what needs it outside"),)
-    elif found.traced.what.startswith("torch"):
-        cures = _torch_cures(name)
+        cures: tuple[Cure, ...] = (
+            Cure(f"keep the text `{name}` out of the function: do what needs it outside", "", "equivalent"),
+        )
     else:
-        whole = all(value.lstrip("-").isdigit() for value in examples)
-        cures = _tf_cures(name, found.traced.name, "" if whole else ", tf.float32")
+        cures = _as_tensor(record, found)
     return Finding(CAUSE, found.grade, found.claim, found.evidence, culprit_of(found), cures)
 
 
-def _tf_cures(name: str, function: str, kind: str) -> tuple[Cure, ...]:
-    return (
-        Cure(
-            f"pass `{name}` as a tensor",
-            f"-    {function}(..., {name})\n+    {function}(..., tf.constant({name}{kind}))",
-        ),
-        Cure(
-            f"keep `{name}` in a variable that the function reads",
-            f"+    {name}_now = tf.Variable(0.0, trainable=False)    # before the loop\n"
-            f"+    {name}_now.assign({name})                          # in the loop, before the call",
-        ),
+def _as_tensor(record: RecordLike, found: Retracing) -> tuple[Cure, ...]:
+    traced, name = found.traced, found.change.argument
+    torch = traced.what.startswith("torch")
+    whole = all(value.lstrip("-").isdigit() for value in found.change.examples)
+    wrap = "torch.tensor({})" if torch else "tf.constant({})" if whole else "tf.constant({}, tf.float32)"
+    out = Cure(
+        f"keep `{name}` out of the function: do what needs it (logging, counting) outside, or compile only the part "
+        "that computes",
+        "",
+        "equivalent",
     )
+    if "." in name or traced.call is None:
+        return (
+            Cure(
+                f"keep `{name}` in a {'tensor' if torch else 'tf.Variable'} and change its value in place",
+                "",
+                "equivalent",
+            ),
+            out,
+        )
+    function = function_named(record.source(traced.defined.file), traced.name)
+    if function is not None and _decides(function, name):
+        return (out,)  # a loop or a branch of Python's, which a tensor would not cure
+    how = _call_with_tensor(record, found, function, wrap)
+    return (Cure(f"pass `{name}` as a tensor: {wrap.format(name)}", how, "equivalent"), out)
 
 
-def _torch_cures(name: str) -> tuple[Cure, ...]:
-    last = name.rpartition(".")[2]
-    return (
-        Cure(f"make `{name}` a tensor", f"-    {last} = 0\n+    {last} = torch.tensor(0)"),
-        Cure(
-            f"keep `{name}` out of the compiled function: do what needs it (logging, counting) outside, or compile "
-            "only the part that computes",
-        ),
-    )
+def _call_with_tensor(record: RecordLike, found: Retracing, function: Function | None, wrap: str) -> str:
+    """Write the line of the call with the number as a tensor."""
+    call, name = found.traced.call, found.change.argument
+    given = [one.arg for one in (*function.args.posonlyargs, *function.args.args)] if function is not None else []
+    given = given[1:] if given[:1] == ["self"] else given
+    at = given.index(name) if name in given else None
+    return wrapped_argument(record.source(call.file), call.line, found.traced.name, at, name, wrap) if call else ""
+
+
+def _decides(function: Function, name: str) -> bool:
+    """Tell whether a value says how often a loop turns, which branch is taken, or how large something is."""
+    for node in ast.walk(function):
+        parts: list[ast.AST] = []
+        if isinstance(node, (ast.If, ast.While, ast.IfExp)):
+            parts = [node.test]
+        elif isinstance(node, (ast.Subscript, ast.FormattedValue)):
+            parts = [node.slice if isinstance(node, ast.Subscript) else node.value]
+        elif isinstance(node, ast.Call) and called_name(node) == "range":
+            parts = [*node.args]
+        if any(isinstance(one, ast.Name) and one.id == name for part in parts for one in ast.walk(part)):
+            return True
+    return False

@@ -20,14 +20,11 @@ from __future__ import annotations
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.retracing import Retracing, culprit_of, retracing_of
 from holter.finding import Cure, Ending, Finding
+from holter.source.edits import with_decorator_setting, with_setting
 
 CAUSE = "recompile.shape"
 
-_PAD = Cure(
-    "pad the batches to a few fixed lengths",
-    "+    dataset = dataset.bucket_by_sequence_length(length_of, boundaries, sizes, pad_to_bucket_boundary=True)",
-    "equivalent",
-)
+_PAD = Cure("pad the batches to a few fixed lengths, with a mask over what was added", "", "equivalent")
 
 
 def examine(record: RecordLike, _ending: Ending) -> Finding | None:
@@ -38,34 +35,28 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     if found.traced.jit:
         cures = _xla_cures(found)
     else:
-        cures = _torch_cures(found) if found.traced.what.startswith("torch") else _tf_cures(found)
+        cures = _torch_cures(record, found) if found.traced.what.startswith("torch") else _tf_cures(record, found)
     return Finding(CAUSE, found.grade, found.claim, found.evidence, culprit_of(found), cures)
 
 
-def _tf_cures(found: Retracing) -> tuple[Cure, ...]:
+def _tf_cures(record: RecordLike, found: Retracing) -> tuple[Cure, ...]:
     if found.traced.what == "keras":
-        drop = Cure(
-            "leave out the smaller last batch", "+    dataset = dataset.batch(n, drop_remainder=True)", "changed"
-        )
-        return _PAD, drop
+        return _PAD, Cure("leave out a smaller last batch: drop_remainder=True in batch()", "", "changed")
     example = found.change.examples[0] if found.change.examples else ""
-    open_shape = _opened(example)
+    lines = record.source(found.traced.defined.file)
+    how = with_decorator_setting(lines, found.traced.name, "function", "reduce_retracing", "True")
+    signature = f"or say which sizes are open: input_signature=[tf.TensorSpec({_opened(example)}), ...]"
     return (
-        Cure(
-            "let one trace serve all shapes",
-            f"-    @tf.function\n+    @tf.function(reduce_retracing=True)\n"
-            f"     # or: input_signature=[tf.TensorSpec({open_shape}), ...]",
-        ),
+        Cure("let one trace serve all shapes: reduce_retracing=True", how, "equivalent"),
+        Cure(signature, "", "equivalent"),
         _PAD,
     )
 
 
 def _xla_cures(found: Retracing) -> tuple[Cure, ...]:
     code, pad = culprit_of(found).code, _PAD
-    if not found.traced.draws:
-        rounded = "+    length = -(-x.shape[1] // 64) * 64    # few lengths in all"
-        padded = "+    x = np.pad(x, [(0, 0), (0, length - x.shape[1]), (0, 0)])    # with a mask"
-        pad = Cure(_PAD.title, f"{rounded}\n{padded}", _PAD.keeps)
+    if found.traced.draws:
+        pad = Cure(f"{_PAD.title}: Dataset.bucket_by_sequence_length", "", _PAD.keeps)
     if found.traced.what == "keras":
         title, without = "let TensorFlow run the model without XLA", "jit_compile=False"
     else:
@@ -80,7 +71,7 @@ def _without_xla(code: str, without: str, what: str) -> str:
         return f"- {code}\n+ {code.replace('jit_compile=True', without)}"
     if what == "keras" and "compile(" in code and code.endswith(")") and "jit_compile" not in code:
         return f"- {code}\n+ {code[:-1]}, {without})"
-    return f"+    model.compile(..., {without})" if what == "keras" else f"+    @tf.function({without})"
+    return f"model.compile(..., {without})" if what == "keras" else f"@tf.function({without})"
 
 
 def _opened(example: str) -> str:
@@ -92,19 +83,15 @@ def _opened(example: str) -> str:
     return f"({shape}), tf.{kind}" if sizes else f"None, tf.{kind}"
 
 
-def _dynamic(code: str, name: str) -> str:
-    """Give the line that asks for the compilation as it is and as it should be, where it can be read."""
-    if "dynamic=False" in code:
-        return f"- {code}\n+ {code.replace('dynamic=False', 'dynamic=True')}"
-    if "torch.compile(" in code and code.endswith(")") and "dynamic" not in code:
-        return f"- {code}\n+ {code[:-1]}, dynamic=True)"
-    return f"-    torch.compile({name})\n+    torch.compile({name}, dynamic=True)"
-
-
-def _torch_cures(found: Retracing) -> tuple[Cure, ...]:
+def _torch_cures(record: RecordLike, found: Retracing) -> tuple[Cure, ...]:
     name, culprit = found.change.argument or "x", culprit_of(found)
+    lines = record.source(culprit.file)
+    how = with_setting(lines, culprit.line, ("compile",), "dynamic", "True") or with_decorator_setting(
+        lines, found.traced.name, "compile", "dynamic", "True"
+    )
+    marked = f"or say which dimension changes, before the call: torch._dynamo.mark_dynamic({name}, 0)"
     return (
-        Cure("compile once for all sizes", _dynamic(culprit.code, found.traced.name)),
-        Cure("say which dimension changes", f"+    torch._dynamo.mark_dynamic({name}, 0)    # before the call"),
-        Cure("pad the batches to a few fixed lengths", "", "equivalent"),
-    )  # fmt: skip
+        Cure("compile once for all sizes: torch.compile(..., dynamic=True)", how, "equivalent"),
+        Cure(marked, "", "equivalent"),
+        _PAD,
+    )

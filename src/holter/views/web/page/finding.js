@@ -3,6 +3,8 @@
 import { h, prose } from "holter/dom.js";
 import { clock, count } from "holter/format.js";
 
+// Of a cure in words nobody can know that it keeps the result exactly.
+const kept = (cure) => (cure.keeps === "exact" && !/^[-+]/m.test(cure.how) ? "" : (KEEPS[cure.keeps] ?? ""));
 const KEEPS = { exact: "keeps the result exactly", equivalent: "equivalent result", changed: "changes the result" };
 
 export const at = (one) => `${clock(one.time, 1)}${one.step ? `, step ${count(one.step)}` : ""}`;
@@ -40,7 +42,7 @@ export function findingBlock(finding, index, { open, choose, show }) {
           h("b", {}, "Cure "),
           prose(cure.title),
           " ",
-          h("span", { class: `keeps ${cure.keeps}` }, KEEPS[cure.keeps] ?? ""),
+          h("span", { class: `keeps ${cure.keeps}` }, kept(cure)),
         ),
         cure.how ? diff(cure.how) : null,
       ),

@@ -1,0 +1,33 @@
+# cause: input-bound.slow-transform
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+torch.set_num_threads(1)
+
+
+def sharpen(number):
+    return [sum(k * k for k in range(2500)) * number % 7 for _ in range(64)]
+
+
+class Images(Dataset):
+    def __len__(self):
+        return 480
+
+    def __getitem__(self, number):
+        return torch.tensor(sharpen(number), dtype=torch.float32)
+
+
+model = nn.Linear(64, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+begun = time.monotonic()
+images = Images()
+for epoch in range(3):
+    for x in DataLoader(images, batch_size=8, num_workers=2):
+        loss = model(x).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+print("SECONDS", time.monotonic() - begun)
