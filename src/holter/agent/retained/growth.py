@@ -17,7 +17,7 @@ from time import thread_time as clock  # what others take of the core is not our
 
 from ..core.guard import of_a_handler
 from ..core.user_frame import is_user_file
-from .own_memory import own_memory, private_memory
+from .own_memory import YOUNG_PAUSE, PrivatePages, own_memory
 from .walk import Spot, Walk, user_modules
 
 _PAUSE = 0.9
@@ -30,9 +30,6 @@ _SAID = 60
 _KNOWN = 1000  # names that are remembered from census to census
 _ROWS = 10
 _YOUNG = 5.0  # seconds in which a forked worker looks more often
-_YOUNG_PAUSE = 0.25
-_PRIVATE_FIRST = 0.04  # seconds of looks at private memory that are allowed at once
-_PRIVATE_COST = 12e-12  # seconds for each resident byte: the kernel walks its page tables
 _DATASET_LOOK = 0.005
 _WORTH_TELLING = 16 << 20  # bytes in a dataset
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -54,9 +51,7 @@ class RetainedGrowth:
         self.first = None  # the same of the first census
         self.highest = [0, 0]  # memory and device memory at the last census
         self.inherited = 0  # resident bytes at the fork, in a forked worker
-        self.private = None  # a forked worker's own bytes at the fork, at the last census and now
-        self.private_due = 0.0
-        self.private_spent = 0.0
+        self.private = None  # the pages of a forked worker's own
         self.spent = 0.0
         self.cost = 0.0  # of the last census
         self.looks = 0
@@ -100,7 +95,7 @@ class RetainedGrowth:
         now = monotonic()
         if now < self.due:
             return
-        self.due = now + (_YOUNG_PAUSE if self.inherited and self.base and now - self.base[0] < _YOUNG else _PAUSE)
+        self.due = now + (YOUNG_PAUSE if self.inherited and self.base and now - self.base[0] < _YOUNG else _PAUSE)
         try:
             self._look(now, step, dataset)
         except Exception as error:
@@ -114,7 +109,7 @@ class RetainedGrowth:
             self._begin(now, step, held)
             return
         grown = self._grown(held)
-        if dataset is not None and self._copied(now):
+        if dataset is not None and self.private is not None and self.private.grew(now, held[0]):
             grown = True
         if grown and self._affordable(now) and self.looks < _SAID:
             self.census(now, step, held, dataset)
@@ -126,7 +121,7 @@ class RetainedGrowth:
         # Of a worker's size all that came after the fork is its own, and nothing of what it had then.
         self.base = (now, step, self.inherited or held[0], held[1])
         if self.inherited:
-            self.private = [0, _WORTH_TELLING, 0]  # a little is written by every worker
+            self.private = PrivatePages(now)
 
     def _grown(self, held):
         part = 0.015 if self.looks < 4 else 0.04
@@ -136,34 +131,6 @@ class RetainedGrowth:
     def _affordable(self, now):
         """Whether another census as long as the last would still be within the share of the time."""
         return not self.looks or self.spent + self.cost <= _FIRST + _SHARE * (now - self.base[0])
-
-    def _own(self, now):
-        """A forked worker's private memory: soon after the fork, and then as often as its cost allows."""
-        if self.private is None or now < self.private_due:
-            return
-        expected = _PRIVATE_COST * self.highest[0]
-        if not self.private_spent and expected > _PRIVATE_FIRST and now - self.base[0] < expected / _SHARE:
-            return
-        begun = clock()
-        private = private_memory()
-        if private is None:
-            self.private_due = float("inf")
-            return
-        self.private[2] = private
-        cost = clock() - begun
-        self.private_spent += cost
-        pause = max(1.0, cost / _SHARE)
-        if self.private_spent + cost <= _PRIVATE_FIRST:
-            pause = min(pause, _YOUNG_PAUSE + now - self.base[0])
-        self.private_due = now + pause
-
-    def _copied(self, now):
-        """Whether this worker's own pages have become many more since the last census."""
-        self._own(now)
-        if self.private is None:
-            return False
-        _first, last, present = self.private
-        return present - last >= max(_GROWN, 0.05 * last)
 
     def census(self, now, step, held, dataset=None):
         """Walk, compare, and say what has grown."""
@@ -192,8 +159,7 @@ class RetainedGrowth:
         if self.agent.beat.words[10]:  # W_BACKWARDS: within a step
             fields["backwards"] = self.agent.beat.words[10]
         if self.private is not None:
-            fields.update(private=self.private[2], private_before=self.private[0])
-            self.private[1] = self.private[2]
+            fields.update(private=self.private.told(), private_before=0)
         if self.first is None:
             self.first = (now, step, *held)
         self.agent.say("held", **fields)
