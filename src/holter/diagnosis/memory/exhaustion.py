@@ -141,6 +141,8 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         # A kill leaves no traceback; the stacks that were taken while memory shot up do.
         victim = kill.pid if kill is not None else None
         frame = (gathered_by(record, victim) if shape == "data" else None) or filled_by(record, victim)
+        if frame is None and kill is not None and kill.role == "worker":
+            frame = filled_by(record)  # of workers that are alike any may be the one that was looked at
     in_worker = kill is not None and kill.role == "worker"
     return Exhaustion(
         shape,
