@@ -376,6 +376,27 @@ def test_a_wait_for_data_yields_to_threads_that_stand_in_each_others_way():
     assert causes(verdict(record.exit(45, code=0))) == ["cpu.oversubscribed"]
 
 
+@pytest.mark.parametrize(("each", "cause"), [(2, "cpu.oversubscribed"), (1, "input-bound.slow-transform")])
+def test_workers_that_compute_with_several_threads_stand_in_each_others_way(each, cause):
+    """Four workers with two threads each on two cores; with one thread each they are only slow."""
+    record = loader(slow_run(data=0.8), num_workers=4)
+    record.meta["cpus"] = 2
+    threads = [(WORKER + worker, thread) for worker in range(4) for thread in range(each)]
+    listed = [
+        {"pid": pid, "tid": 100 * pid + n, "name": "pt_data_worker", "cpu": 0.2, "wait": 0.7} for pid, n in threads
+    ]
+    queue(record, cpu=1.6, wait=6.4, wanting=4 * each)
+    for line in record.lines("sample"):
+        if "threads" in line:
+            line["threads"]["list"] = listed
+    for worker in range(4):
+        record.event("guest", 3, pid=WORKER + worker, ppid=TRAINER, role="worker")
+    found = first(record)
+
+    assert found.cause == cause
+    assert each == 1 or "each of 4 data workers computes with 2 threads" in found.claim
+
+
 def test_a_quick_loader_on_a_crowded_machine_is_not_to_blame():
     """Putting a batch together takes 40 ms here, and would take 4 with a core of its own."""
     record = looks(loader(slow_run(data=0.6, per_step=0.07)), [DATASET, *FETCH, LOOP], state="R", phase="data")

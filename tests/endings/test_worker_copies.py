@@ -131,7 +131,7 @@ RUNS = {
     "batches ahead": (script(WIDE, "num_workers=4, prefetch_factor=16", "time.sleep(0.5)"), 1200),
     "a step too large": (
         script(ROWS.replace("350_000", "20_000"), "num_workers=4",
-               "time.sleep(0.02); large = torch.ones(300_000_000) if step == 60 else None"), 1000),
+               "time.sleep(0.03); large = torch.ones(300_000_000) if step == 150 else None"), 1000),
 }  # fmt: skip
 
 

@@ -29,6 +29,7 @@ class Agent:
         self.hook = ImportHook(self.guard)
         self.role = "python"
         self._heal = os.environ.get(environment.HEAL)
+        self.forks = 0
         self.loader_split = None  # under --heal: what hands out batches in chunks, where that is asked for
         self._beat = None
         self._census = None
@@ -119,6 +120,10 @@ class Agent:
 
         self.guard(stacks.start)(self.folder)
 
+    def before_fork(self):
+        """Count the forks: the child inherits its number."""
+        self.forks += 1
+
     def born_of_fork(self):
         """In a forked child: leave the parent's ring and files alone, and be an agent of this process's own."""
         self.pid = os.getpid()
@@ -132,7 +137,7 @@ class Agent:
         if self._census is not None:
             self._census.born_of_fork()
         if self._holdings is not None:
-            self._holdings.born_of_fork()
+            self._holdings.born_of_fork(self.forks)
         from . import stacks
 
         stacks.born_of_fork(self.folder)
@@ -149,7 +154,7 @@ def arrive(folder):
     agent.hook.install()
     sys.meta_path.append(ApiFinder())
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=agent.guard(agent.born_of_fork))
+        os.register_at_fork(before=agent.guard(agent.before_fork), after_in_child=agent.guard(agent.born_of_fork))
 
     import atexit
 

@@ -29,6 +29,7 @@ _GROWN = 6 << 20  # less growth than this is nobody's leak
 _SAID = 60
 _KNOWN = 1000  # names that are remembered from census to census
 _ROWS = 10
+_EARLY_FORKS = 64  # workers that are made anew with each epoch are looked at like this in the first epochs only
 _YOUNG = 5.0  # seconds in which a forked worker looks more often
 _DATASET_LOOK = 0.005
 _WORTH_TELLING = 16 << 20  # bytes in a dataset
@@ -51,39 +52,49 @@ class RetainedGrowth:
         self.first = None  # the same of the first census
         self.highest = [0, 0]  # memory and device memory at the last census
         self.inherited = 0  # resident bytes at the fork, in a forked worker
+        self.early = False  # one of the first that were forked
         self.private = None  # the pages of a forked worker's own
         self.spent = 0.0
         self.cost = 0.0  # of the last census
         self.looks = 0
         self.known = {}  # name -> (step, length, bytes, nodes) when it was first seen
 
-    def born_of_fork(self):
-        """In a forked child: what it holds now it shares with its parent."""
+    def born_of_fork(self, forks):
+        """In a forked child, so many forks into the run: what it holds now it shares with its parent."""
         self.reset()
         self.inherited = own_memory()
+        self.early = forks <= _EARLY_FORKS
 
     def begin(self, dataset, tell):
-        """In a worker, before its first batch: what lies in the dataset, for the case that nothing is left to ask."""
+        """In a worker, before its first batch: what lies in the dataset now is no growth of its own.
+
+        One of the first that were forked says what it is: a fast death leaves nobody to ask.
+        """
         try:
-            now = monotonic()
-            self._begin(now, 0, [own_memory(), 0])
-            if tell:
-                self._tell_dataset(dataset)
+            self._begin(monotonic(), 0, [own_memory(), 0])
+            if self.inherited:
+                self._look_at_dataset(dataset, tell and self.early)
         except Exception as error:
             if of_a_handler(error):
                 raise
             self.agent.guard.caught("holdings", error)
 
-    def _tell_dataset(self, dataset):
+    def _look_at_dataset(self, dataset, tell):
         begun = clock()
         walk = Walk(self.kinds, _NODES, begun + _DATASET_LOOK)
         with self._undisturbed():
             walk.push(dataset, Spot("dataset", "dataset", "local", "", ""))
             walk.run()
-            rows = [self._row(note) for note in walk.notes.values()]
+            rows = []
+            for number, note in walk.notes.items():
+                size = note.estimate.host + note.estimate.device
+                if len(self.known) < _KNOWN:
+                    self.known[self._key(number, note)] = (0, note.length, size, note.nodes)
+                if size >= _WORTH_TELLING:
+                    rows.append(self._row(note))
             walk.queue.clear()
-        rows = sorted((row for row in rows if row["bytes"] >= _WORTH_TELLING), key=lambda row: -row["bytes"])[:_ROWS]
-        if rows:
+        if rows and tell:
+            rows = sorted(rows, key=lambda row: -row["bytes"])[:_ROWS]
             rss = self.base[2]
             self.agent.say(
                 "held", step=0, step_before=0, rss=rss, rss_before=rss, census=0, list=rows, looked_at=walk.visited,
@@ -95,7 +106,7 @@ class RetainedGrowth:
         now = monotonic()
         if now < self.due:
             return
-        self.due = now + (YOUNG_PAUSE if self.inherited and self.base and now - self.base[0] < _YOUNG else _PAUSE)
+        self.due = now + (YOUNG_PAUSE if self.early and self.base and now - self.base[0] < _YOUNG else _PAUSE)
         try:
             self._look(now, step, dataset)
         except Exception as error:
@@ -121,7 +132,7 @@ class RetainedGrowth:
         # Of a worker's size all that came after the fork is its own, and nothing of what it had then.
         self.base = (now, step, self.inherited or held[0], held[1])
         if self.inherited:
-            self.private = PrivatePages(now)
+            self.private = PrivatePages(now, self.early)
 
     def _grown(self, held):
         part = 0.015 if self.looks < 4 else 0.04
@@ -204,8 +215,7 @@ class RetainedGrowth:
         for number, note in walk.notes.items():
             spot, estimate = note.spot, note.estimate
             size = estimate.host + estimate.device
-            # A container is the same one under whatever name it was reached; an array is made anew as it grows.
-            key = (number, spot.variable) if note.holds else (spot.name, spot.scope, spot.owner, spot.file)
+            key = self._key(number, note)
             before = self.known.get(key)
             if before is None:
                 if size < 65536 and note.length < 64 and not note.nodes:
@@ -234,6 +244,12 @@ class RetainedGrowth:
                     row["saved"] = estimate.saved
             rows.append((grown, row, before))
         return self._largest(rows, held)
+
+    @staticmethod
+    def _key(number, note):
+        # A container is the same one under whatever name it was reached; an array is made anew as it grows.
+        spot = note.spot
+        return (number, spot.variable) if note.holds else (spot.name, spot.scope, spot.owner, spot.file)
 
     @staticmethod
     def _row(note):

@@ -51,8 +51,9 @@ def private_memory():
 class PrivatePages:
     """What a forked worker has written to since the fork: looked at soon after it, then as often as its cost allows."""
 
-    def __init__(self, now):
+    def __init__(self, now, early):
         self.began = now
+        self.early = early  # one of the first workers, of which no cost is known yet
         self.due = self.spent = 0.0
         self.now = 0
         self.last = _LITTLE  # at the last census: a little is written by every worker
@@ -69,7 +70,8 @@ class PrivatePages:
 
     def _look(self, now, resident):
         expected = _COST * resident
-        if not self.spent and expected > _AT_ONCE and now - self.began < expected / _SHARE:
+        at_once = self.early and expected <= _AT_ONCE
+        if not self.spent and not at_once and now - self.began < expected / _SHARE:
             return
         begun = clock()
         private = private_memory()
@@ -79,7 +81,7 @@ class PrivatePages:
         cost = clock() - begun
         self.now, self.spent = private, self.spent + cost
         pause = max(1.0, cost / _SHARE)
-        if self.spent + cost <= _AT_ONCE:
+        if self.early and self.spent + cost <= _AT_ONCE:
             pause = min(pause, YOUNG_PAUSE + now - self.began)
         self.due = now + pause
 

@@ -132,9 +132,10 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     else:
         shape, clear, words = shape_of(record, curve, progress, asked, on_device, where, reached)
         words += _of_workers(record, curve, kill)
-    if curve is not None and shape not in ("leak", "copies") and not on_device and not asked:
+    grew = shape == "copies" or (shape == "leak" and clear)
+    if curve is not None and not grew and not on_device and not asked:
         end, steps = kill.at if kill is not None else None, progress.step or 0
-        waiting = waiting_batches(record, curve, end)
+        waiting = waiting_batches(record, curve, end, steps)
         if sent_to_workers(record, end) or waiting is not None:
             shape, clear = "prefetch" if waiting is not None else "spawned", True
             words = f"after {count(steps)} steps {reached}" if steps else f"before the first step {reached}"
@@ -150,6 +151,8 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         # A kill leaves no traceback; the stacks that were taken while memory shot up do.
         victim = kill.pid if kill is not None else None
         frame = (gathered_by(record, victim) if shape == "data" else None) or filled_by(record, victim)
+        if frame is None and kill is not None and kill.role == "worker":
+            frame = filled_by(record)  # of workers that are alike any may be the one that was looked at
     in_worker = kill is not None and kill.role == "worker"
     return Exhaustion(
         shape,

@@ -18,6 +18,8 @@ from holter.record.events.timeline import Cgroup, SharedMemory
 _SENDING = re.compile(r"/multiprocessing/(?:popen_spawn_\w+|popen_forkserver|spawn|forkserver)\.py$")
 _CLIMB = 30.0  # seconds before the end
 _MOST_OF_LOOKS = 0.5
+_LATER = 2
+PREFETCH_BY_DEFAULT = 2
 _WAITING = 0.2  # of what the run held: less in shared memory is how every loader works
 _MOST_OF_RISE = 0.5
 
@@ -59,10 +61,13 @@ def _sends(frames: tuple[Frame, ...]) -> bool:
 
 
 @once
-def waiting_batches(record: RecordLike, curve: MemoryCurve, until: float | None) -> Waiting | None:
-    """Give what batches that wait for the trainer take, where that is most of what the run grew by with its workers."""
+def waiting_batches(record: RecordLike, curve: MemoryCurve, until: float | None, steps: int) -> Waiting | None:
+    """Give what batches that wait for the trainer take, where that is most of what the run grew by with its workers.
+
+    As many as may wait are there after about as many steps: what grows later is something else.
+    """
     loader = loader_of(record)
-    if not loader.num_workers:
+    if not loader.num_workers or steps > _LATER * loader.num_workers * (loader.prefetch_factor or PREFETCH_BY_DEFAULT):
         return None
     shared = shared_memory_growth(record, until)
     _, workers = taken_by_workers(record, until)

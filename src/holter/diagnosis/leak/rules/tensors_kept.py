@@ -22,7 +22,8 @@ from holter.units import size
 
 CAUSE = "leak.tensors-kept"
 
-_WORDS = {"tensor": "tensors", "array": "arrays", "image": "images", "text": "text", "number": "numbers"}
+_WORDS = {"tensor": "tensors", "array": "arrays", "image": "images", "text": "strings", "number": "numbers"}
+_BYTES = ("bytes", "bytearray", "memoryview")
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
@@ -52,7 +53,8 @@ def _seen_from_outside(found: LeakCause) -> Finding:
 def _kept(holder: Holder) -> str:
     if holder.single:
         return f"{holder.where} gets larger and larger, {size(holder.held)} by step {holder.step}"
-    return f"{_WORDS.get(holder.kind, 'objects')} pile up in {holder.where} ({holder.entries})"
+    what = "blocks of bytes" if holder.element in _BYTES else _WORDS.get(holder.kind, "objects")
+    return f"{what} pile up in {holder.where} ({holder.entries})"
 
 
 def _cures(record: RecordLike, found: LeakCause, holder: Holder, statement: Growing | None) -> tuple[Cure, ...]:

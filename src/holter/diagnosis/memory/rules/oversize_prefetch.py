@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.exhaustion import exhaustion_of
-from holter.diagnosis.memory.loader_memory import loader_of
+from holter.diagnosis.memory.loader_memory import PREFETCH_BY_DEFAULT, loader_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 from holter.units import count, size
 
 CAUSE = "oversize.prefetch"
 YIELDS_TO = ("leak", "oversize.neighbour")
-
-_DEFAULT = 2
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
@@ -27,7 +25,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if found is None or found.waiting is None:
         return None
     loader, waiting = loader_of(record), found.waiting
-    workers, ahead = loader.num_workers or 0, loader.prefetch_factor or _DEFAULT
+    workers, ahead = loader.num_workers or 0, loader.prefetch_factor or PREFETCH_BY_DEFAULT
     claim = (
         f"batches that wait for the trainer do not fit: up to {count(workers * ahead)} of them ({count(workers)} "
         f"workers, prefetch_factor {count(ahead)}), {size(waiting.shared)} in shared memory: {found.words}"
@@ -38,6 +36,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         Cure("smaller batches with gradient accumulation", "", "equivalent"),
     ]
     if ahead > 1:
-        cures.insert(0, Cure("make fewer batches ahead", f"prefetch_factor={min(_DEFAULT, ahead - 1)}", "exact"))
+        cures.insert(
+            0, Cure("make fewer batches ahead", f"prefetch_factor={min(PREFETCH_BY_DEFAULT, ahead - 1)}", "exact")
+        )
     culprit = Culprit(loader.file, loader.line or 0, loader.function, loader.code) if loader.file else None
     return Finding(CAUSE, found.grade, claim, evidence, culprit, tuple(cures))

@@ -2,20 +2,22 @@
 
 What it sees: many more threads of the run that want to compute than there are cores, each of them waiting for a core
 for most of the time, in processes that compute with several threads each (PyTorch's or TensorFlow's pools, OpenMP,
-ranks that each take all cores).
+ranks that each take all cores), or in data workers of which each computes with several.
 Why it matters: a parallel operation ends when its last thread does, and the last one has to wait for a core; steps
 take several times as long as with a thread per core.
 May be confused with: other programs that take the CPU (few threads of the run, each starved); data workers with one
 thread each, which are slow for another reason.
 How sure: supported when at any moment at least two and a half times as many threads as cores were ready to run, they
-had less than half of the time they wanted, and the run asked for so many threads itself. What the same run takes with
+had less than half of the time they wanted, and the run asked for so many threads itself, or most of its data workers
+were seen to compute with several. What the same run takes with
 fewer threads was not measured, so it is never established.
-Cure: as many threads as cores, divided among the processes.
+Cure: as many threads as cores, divided among the processes; one for each data worker.
 """
 
 from __future__ import annotations
 
 import math
+from statistics import median
 
 from holter.diagnosis.core.evidence import last_processes, roles
 from holter.diagnosis.core.rule import RecordLike
@@ -24,9 +26,9 @@ from holter.diagnosis.slow.step_times import anatomy_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 from holter.record.events.agent import FrameworkSettings, Made
 from holter.record.events.looks import FitInput
-from holter.record.events.timeline import Processes, StepWindow
+from holter.record.events.timeline import Processes, StepWindow, Threads
 from holter.source.lines import calls_of, culprit_at
-from holter.units import share
+from holter.units import count, share
 
 CAUSE = "cpu.oversubscribed"
 YIELDS_TO = ("thrash",)
@@ -35,8 +37,22 @@ _OBSERVED = 8.0
 _TIMES = 2.5
 _GOT = 0.5
 _COMPUTES = 0.1  # of a core: a process that counts as one that computes
+_BUSY = 0.3  # of a core that a thread had or waited for
 _CALLS = ("set_num_threads", "set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads")
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+
+_ONE_EACH = (
+    Cure(
+        "one thread for each worker: NumPy, SciPy and OpenCV take one for each core",
+        "OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 holter run -- COMMAND",
+        "equivalent",
+    ),
+    Cure(
+        "or, for what PyTorch and OpenCV compute there, in a worker_init_fn",
+        "torch.set_num_threads(1); cv2.setNumThreads(0)",
+        "equivalent",
+    ),
+)
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG001 - the shape of a rule
@@ -53,14 +69,46 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
     # more threads than cores, but few of them want to run at one moment.
     asked_for = set_to * ranks >= 2 * cores
     threaded = demand >= 2 * _TIMES * cores and demand >= 3 * max(1, len(computing))
-    if demand < _TIMES * cores or found.got >= _GOT or not (asked_for or threaded):
+    if demand < _TIMES * cores or found.got >= _GOT:
         return None
+    workers, each = _threads_of_workers(record)
+    if not (asked_for or threaded) and not workers:
+        return None
+    waited = f"each waited for a core {share(1 - found.got)} of the time that it could have run"
+    if workers:
+        of_them = f"each of {count(workers)} data workers computes with {each} threads or more"
+        claim = f"{of_them}, and there are {found.cores:g} cores: {waited}"
+        proof = _proof(record, found, set_to)
+        return Finding(CAUSE, "supported", claim, proof, _culprit(record) or _loader(record), _ONE_EACH)
     fair = max(1, cores // ranks)
-    claim = (
-        f"{max(found.wanting, demand):.0f} threads of the run want to compute on {found.cores:g} cores: each waited "
-        f"for a core {share(1 - found.got)} of the time that it could have run"
-    )
+    claim = f"{max(found.wanting, demand):.0f} threads of the run want to compute on {found.cores:g} cores: {waited}"
     return Finding(CAUSE, "supported", claim, _proof(record, found, set_to), _culprit(record), _cures(record, fair))
+
+
+def _threads_of_workers(record: RecordLike) -> tuple[int, int]:
+    """Give how many data workers computed with several threads at once, and with how many at least; 0 unless most did.
+
+    Only the busiest threads are listed: where there are more, each has at least so many.
+    """
+    workers = {pid for pid, role in roles(record).items() if role == "worker"}
+    most: dict[int, list[int]] = {}
+    for _, reading in record.readings(Threads):
+        busy: dict[int, int] = {}
+        for row in reading.rows:
+            if row.pid in workers and (row.cpu or 0.0) + (row.wait or 0.0) >= _BUSY:
+                busy[row.pid] = busy.get(row.pid, 0) + 1
+        for pid, threads in busy.items():
+            most.setdefault(pid, []).append(threads)
+    usual = [int(median(threads)) for threads in most.values()]
+    several = [threads for threads in usual if threads >= 2]
+    return (len(several), min(several)) if len(several) >= 2 and len(several) > len(usual) / 2 else (0, 0)
+
+
+def _loader(record: RecordLike) -> Culprit | None:
+    for event in record.of(Made)[::-1]:
+        if event.what == "loader" and event.num_workers and event.file:
+            return Culprit(event.file, event.line or 0, event.function, event.code)
+    return None
 
 
 def _computing(record: RecordLike) -> list[int]:
