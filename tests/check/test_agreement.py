@@ -23,10 +23,13 @@ def said_by_the_doctor() -> list[re.Pattern[str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 15:
                 found.append(re.compile(re.escape(node.value)))
+                # The doctor knows more of the case, and says it behind a colon.
+                found += [re.compile(re.escape(node.value.partition(": ")[0]))] if ": " in node.value else []
             elif isinstance(node, ast.JoinedStr):
                 parts = [re.escape(str(one.value)) if isinstance(one, ast.Constant) else ".*" for one in node.values]
                 if sum(len(part) for part in parts if part != ".*") > 15:
-                    found.append(re.compile("".join(parts)))
+                    said = "".join(parts)
+                    found += [re.compile(said), re.compile(said.partition(r":\ ")[0])]
     return found
 
 

@@ -29,7 +29,7 @@ from holter.units import size
 CODE = "HLT110"
 CAUSE = "oversize.batch"
 NEEDS = r"Sequential"
-CURES = (Cure("a smaller batch with gradient accumulation", "batch/2 with 2 accumulated steps", "equivalent"),)
+CURES = (Cure("a smaller batch with gradient accumulation: half of it, and two steps added up", "", "equivalent"),)
 
 _MUCH = 1e9
 

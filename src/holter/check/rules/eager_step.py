@@ -37,11 +37,13 @@ CURES = (
     Cure(
         "compile the step into a graph",
         "+ @tf.function\n  def train_step(x, y):\n      with tf.GradientTape() as tape: ...",
+        "equivalent",
     ),
 )
 _DEFAULT = Cure(
-    "let Keras compile the step: it is a graph unless told otherwise",
+    "let Keras compile the step: leave `run_eagerly` out of the compile()",
     "- model.compile(..., run_eagerly=True)\n+ model.compile(...)",
+    "equivalent",
 )
 
 _EAGER = re.compile(r"run_functions_eagerly|run_eagerly|disable_eager|autograph|strategy\.run|\.run\(\s*train")

@@ -2,17 +2,19 @@
 
 What it does: finds `fit` or `train_on_batch` in a loop on a model that the same loop builds, with no `clear_session`.
 Why it halts or slows a run: Keras keeps global state of every model until `clear_session`, even of those that Python
-has let go: a search or a cross-validation grows with each pass and is killed for lack of memory at some fold.
+has let go, and TensorFlow what it compiled for `fit` after that, too: a search or a cross-validation grows with each
+pass and is killed for lack of memory at some fold.
 Example:
     for train, test in folds.split(x):
         model = build_model()
         model.fit(x[train], y[train])
 Instead:
+    model = build_model()
+    start = model.get_weights()
     for train, test in folds.split(x):
-        keras.backend.clear_session()
-        model = build_model()
+        model.set_weights(start)
         model.fit(x[train], y[train])
-When the fix is safe: never by itself: `clear_session` also forgets what else the script has built.
+When the fix is safe: never by itself: what the optimizer has gathered goes on from pass to pass.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ CODE = "HLT102"
 CAUSE = "leak.model-rebuilt"
 NEEDS = r"\.fit\(|\.fit_generator\(|train_on_batch"
 CURES = (
-    Cure("release the old one before each new one", "+ keras.backend.clear_session()\n+ gc.collect()"),
-    Cure("build it once before the loop, and set its weights back at each pass"),
+    Cure("build and compile it once, before the loop, and set its weights back at each pass", "", "changed"),
+    Cure("train each in a process of its own: its memory is given back when it ends", "", "equivalent"),
 )
 
 _CLAIM = "each turn of this loop builds a new {} and trains it, and Keras keeps the state of every old one"

@@ -33,12 +33,14 @@ CAUSE = "leak.model-rebuilt"
 NEEDS = r"backward|apply_gradients|train_on_batch"
 
 _KERAS = Cure(
-    "build it once before the loop, and set its weights back at each pass",
-    "+ start = model.get_weights()\n+ model.set_weights(start)",
+    "build and compile it once, before the loop, and set its weights back at each pass",
+    "",
+    "changed",
 )
 _TORCH = Cure(
     "build it once before the loop, and load its first state at each pass",
-    "+ start = copy.deepcopy(model.state_dict())\n+ model.load_state_dict(start)",
+    "",
+    "equivalent",
 )
 CURES = (_KERAS, _TORCH)
 
