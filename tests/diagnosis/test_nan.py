@@ -319,6 +319,28 @@ def test_the_smaller_rate_fits_the_growth_that_was_seen(losses, lower):
     assert cure.how == f"- {SCRIPT[1]}\n+ {SCRIPT[1].replace('0.01', lower)}"
 
 
+RATE_ELSEWHERE = ["RATE = 0.01", "", "", "", "", "", "", "", "optimizer = SGD(model.parameters(), lr=RATE)"]
+
+
+def test_a_rate_that_is_written_elsewhere_is_changed_there():
+    record = seen(made(ordinary_run()), losses=[2.3, 2.1, 9.0, 80.0, 900.0, 2.0e5])
+    record.sources = {"/home/u/train.py": RATE_ELSEWHERE}
+    found = first(record)
+
+    assert found.culprit.line == 9
+    assert ("the rate", "written in line 1: RATE = 0.01") in [(one.what, one.value) for one in found.evidence]
+    assert found.cures[0].how.splitlines()[0] == "- RATE = 0.01"
+
+
+def test_a_number_that_is_written_twice_may_be_another():
+    record = seen(made(ordinary_run()), losses=[2.3, 2.1, 9.0, 80.0, 900.0, 2.0e5])
+    record.sources = {"/home/u/train.py": [*RATE_ELSEWHERE, "decay = 0.01"]}
+    found = first(record)
+
+    assert not found.cures[0].how
+    assert "the rate" not in [one.what for one in found.evidence]
+
+
 @pytest.mark.parametrize(
     ("fields", "scaled"),
     [

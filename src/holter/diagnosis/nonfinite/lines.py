@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -52,6 +53,21 @@ def optimizer_line(record: RecordLike, seen: Nonfinite) -> Culprit | None:
         for line, _ in calls_of(lines, _OPTIMIZERS):
             return culprit_at(file, lines, _rate_line(lines, line))
     return made
+
+
+def number_written(record: RecordLike, value: float) -> tuple[Culprit, ast.Constant] | None:
+    """Give the one place of the script where a number is written; None where there are several, or none."""
+    found = [
+        (file, lines, node)
+        for file in user_files(record)
+        for lines in [record.source(file)]
+        for node in ast.walk(tree_of(lines) or ast.Module([], []))
+        if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and math.isclose(node.value, value)
+    ]
+    if len(found) != 1:
+        return None
+    file, lines, node = found[0]
+    return culprit_at(file, lines, node.lineno), node
 
 
 def _rate_line(lines: list[str], line: int) -> int:

@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.nonfinite.lines import optimizer_line
+from holter.diagnosis.nonfinite.lines import number_written, optimizer_line
 from holter.diagnosis.nonfinite.nonfinite import Growth, Nonfinite, magnitude, nonfinite_of
 from holter.diagnosis.nonfinite.words import evidence_of, figure, first_bad
-from holter.finding import Culprit, Cure, Ending, Finding
+from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 from holter.record.events.agent import Adapter
-from holter.source.edits import with_argument, with_value
+from holter.source.edits import replaced, with_argument, with_value
 from holter.source.lines import settings_of
 
 CAUSE = "nan.learning-rate"
@@ -44,7 +44,16 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     if rate is not None:
         claim += f"; the learning rate was {figure(rate)}"
     line = optimizer_line(record, seen)
-    return Finding(CAUSE, seen.grade, claim, evidence_of(seen), line, _cures(record, seen, line))
+    evidence = (*evidence_of(seen), *_written(record, rate, line))
+    return Finding(CAUSE, seen.grade, claim, evidence, line, _cures(record, seen, line))
+
+
+def _written(record: RecordLike, rate: float | None, line: Culprit | None) -> tuple[Evidence, ...]:
+    """Say where the number of the rate is written, where that is not the optimizer's own line."""
+    found = number_written(record, rate) if rate else None
+    if found is None or line is None or (found[0].file, found[0].line) == (line.file, line.line):
+        return ()
+    return (Evidence("the rate", f"written in line {found[0].line}: {found[0].code}"),)
 
 
 def _cures(record: RecordLike, seen: Nonfinite, line: Culprit | None) -> tuple[Cure, ...]:
@@ -80,6 +89,9 @@ def _smaller_rate(record: RecordLike, seen: Nonfinite, line: Culprit | None) -> 
         at = [one for one in (*settings_of(lines, "lr"), *settings_of(lines, "learning_rate")) if one[0] == line.line]
         set_here = with_value(lines, line.line, at[0][1], lower) if len(at) == 1 else ""
         how = set_here or with_argument(lines, line.line, figure(rate), lower)
+    written = number_written(record, rate) if not how else None
+    if written is not None:
+        how = replaced(record.source(written[0].file), written[1], lower)
     return Cure(f"a smaller learning rate: {lower} instead of {figure(rate)}", how, "changed")
 
 
