@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test test-fast coverage lint types bench bench-plan bench-heal kills fuzz score guests matrix docs browser clean
+.PHONY: test test-fast coverage lint types bench bench-plan bench-heal kills fuzz score guests wild matrix docs browser clean
 
 $(STAMP): pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(VENV)
@@ -67,6 +67,10 @@ score: $(STAMP)
 # The frameworks' own test suites plain, watched and with --heal, for hours; SUITES="skorch torch" for some.
 guests: $(STAMP)
 	$(BIN)/python bench/guests.py $(SUITES)
+
+# Programs as people write them, plain, watched and with --heal, and under memory limits; NAMES="gpt vae" for some.
+wild: $(STAMP)
+	$(BIN)/python bench/wild.py $(NAMES)
 
 # The oldest and newest versions that docs/support.md claims, each in an environment of its own; NAMES="..." for some.
 matrix: $(STAMP)
