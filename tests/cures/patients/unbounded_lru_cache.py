@@ -1,5 +1,6 @@
 # cause: leak.cache-unbounded
 # memory: 800 MB
+import time
 from functools import lru_cache
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import nn
 torch.set_num_threads(1)
 torch.manual_seed(0)
 model = nn.Linear(64, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 
 
 @lru_cache(maxsize=None)
@@ -23,5 +24,6 @@ for step in range(400):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    time.sleep(0.015)
     if step % 20 == 0:
         print("loss", step, loss.item(), flush=True)

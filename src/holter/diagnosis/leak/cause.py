@@ -95,7 +95,7 @@ def leak_cause(record: RecordLike, ending: Ending) -> LeakCause | None:
     driver = driver_growth(record)
     if driver is not None and driver.rise >= 0.5 * leak.rise:
         return replace(found, cause="leak.driver", driver=driver)
-    if grown_in_a_loop(record) is not None and not record.of(RetainedObjects):
+    if not leak.progress.step and grown_in_a_loop(record) is not None and not record.of(RetainedObjects):
         return replace(found, cause="leak.tensors-kept", gathered=gathered_by(record))
     return found
 
