@@ -5,7 +5,7 @@ import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
+from transformers import BertConfig, BertForSequenceClassification, PrinterCallback, Trainer, TrainingArguments, set_seed
 from transformers.utils import logging
 
 logging.set_verbosity_error()
@@ -38,6 +38,7 @@ arguments = TrainingArguments(
     learning_rate=3e-4, warmup_steps=2, logging_steps=4, save_strategy="no", report_to=[], disable_tqdm=True,
 )  # fmt: skip
 trainer = Trainer(model, arguments, train_dataset=Texts(), data_collator=collate)
+trainer.remove_callback(PrinterCallback)  # it prints how long it took
 trainer.train()
 for row in trainer.state.log_history:
     if "loss" in row:
