@@ -111,6 +111,7 @@ for step in range(10_000):
     with torch.no_grad():
         for weight in model.parameters():
             weight -= 0.01 * weight.grad
+    time.sleep(0.02)
     kept.append(model(torch.ones(512, 64)).mean())
 """
 )
