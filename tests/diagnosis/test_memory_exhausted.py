@@ -178,6 +178,14 @@ def test_every_wording_of_a_refused_allocation_is_known(kind, message):
     assert "user-error" not in causes(told)
 
 
+@pytest.mark.parametrize(("heal", "family"), [("safe", "oversize"), (None, "user-error")])
+def test_what_onednn_says_without_memory_is_memory_only_under_heals_own_limit(heal, family):
+    """It gets no pages for its code, and says no more than this."""
+    record = exception(ordinary_run(heal=heal), 59, "RuntimeError", "could not create a primitive").exit(60, 1)
+
+    assert causes(verdict(record))[0].startswith(family)
+
+
 def test_error_that_only_mentions_memory_is_an_ordinary_one():
     """pin_memory and memory_format are not lack of memory."""
     record = exception(ordinary_run(), 59, "TypeError", "pin_memory got memory_format=None").exit(60, 1)

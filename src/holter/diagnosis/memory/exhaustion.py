@@ -43,6 +43,8 @@ _ON_HOST = re.compile(
     r"std::bad_alloc|Unable to allocate [\d.]+ [KMGT]iB|ResourceExhaustedError",
     re.MULTILINE,
 )
+# What oneDNN says when it gets no pages for its code; elsewhere it may mean something else.
+_AT_OUR_LIMIT = re.compile(r"could not (?:create|execute) a primitive\b(?! descriptor)")
 # Where a framework updates the weights, runs a model, and makes one: the first that fits a stack counts.
 _PARTS = (
     ("update", re.compile(r"/torch/optim/|/keras/(?:src/)?optimizers/")),
@@ -103,7 +105,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     raised = raised_in(record, left.m if left else None) if ending.kind in ("exception", "oom-killed") else None
     said = message_of(raised)
     on_device = bool(_ON_DEVICE.search(said))
-    refused = on_device or bool(_ON_HOST.search(said))
+    refused = on_device or bool(_ON_HOST.search(said)) or bool(record.facts.heal and _AT_OUR_LIMIT.search(said))
     if kill is not None and ending.kind != "oom-killed" and kill.role != "trainer":
         kill = None  # the run outlived it: a helper's lack of memory is not the run's
     curve = device_curve(record) if on_device else memory_curve(record)
