@@ -298,6 +298,47 @@ def test_weights_that_are_updated_by_hand_make_each_backward_a_step(tmp_path: Pa
     assert found.kind("batch")
 
 
+FUNCTIONS_SEEN = """
+    import time, torch
+    from collections import Counter
+    from torch.overrides import TorchFunctionMode
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    def told(train):
+        seen.clear()
+        with Functions():
+            train()
+        print(sorted(Counter(seen).items()))
+
+    def by_hand():
+        for _ in range(8):
+            model(torch.ones(2, 4)).sum().backward()
+
+    def with_an_optimizer():
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            by_hand()
+            optimizer.step()
+            time.sleep(0.4)
+
+    seen, model = [], torch.nn.Linear(4, 1)
+    told(by_hand)
+    told(with_an_optimizer)
+"""
+
+
+def test_who_watches_a_loop_sees_nothing_of_ours_for_seconds(tmp_path: Path) -> None:
+    """Neither where updates by hand become steps, nor in what is asked once a second."""
+    alone, watched = (run(tmp_path / str(agent), FUNCTIONS_SEEN, agent=agent) for agent in (False, True))
+
+    assert alone.out.count("backward") >= 2
+    assert watched.out == alone.out
+
+
 def test_steps_that_the_script_counts_itself_are_not_counted_twice(tmp_path: Path) -> None:
     found = run(tmp_path, BY_HAND + "        holter.step(loss=loss)\n")
 

@@ -88,7 +88,7 @@ class _Adapter:
         self.healing = Healing(self) if agent.heal else None
 
     def patch(self):
-        self.births.patch(self._learn)
+        self.births.patch(self._learn, self.unseen.by_function_modes)
         if environment.PLAN in os.environ:
             self.guard(self._watch_for_plan)()
         if self.healing is not None:
@@ -117,6 +117,10 @@ class _Adapter:
         self.by_hand = -1
         self.beat.open()
         self.agent.greet("trainer")
+        with self.unseen.by_function_modes():
+            self._learn_models(optimizer)
+
+    def _learn_models(self, optimizer):
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self.nan.learn(optimizer)
         if self.healing is None and mine <= self.trained:
@@ -143,7 +147,9 @@ class _Adapter:
         if done == _BY_HAND:
             beat.open()
             self.agent.greet("trainer")
-            for model in self.births.models_with_gradients():
+            with self.unseen.by_function_modes():
+                models = self.births.models_with_gradients()
+            for model in models:
                 self._time_calls(type(model))
         n = done if done == _BY_HAND else 1
         if not beat.skip(n):
@@ -422,15 +428,16 @@ class _Adapter:
             self._read_rate(optimizer)
             if now >= self.next_norm and self.unseen.may_compute():
                 self.device.norm(optimizer, self.beat.steps, self)
-        self.device.read()
-        if self.births.newborn:
-            self.births.count()
-        self.agent.census.tell(monotonic())
-        self.agent.holdings.tick(self.beat.steps)
-        self.compiles.tell()
-        self.look.rarely()
-        self.settings.report(optimizer)
-        saves_of(self.agent).look()
+        with self.unseen.by_function_modes():
+            self.device.read()
+            if self.births.newborn:
+                self.births.count()
+            self.agent.census.tell(monotonic())
+            self.agent.holdings.tick(self.beat.steps)
+            self.compiles.tell()
+            self.look.rarely()
+            self.settings.report(optimizer)
+            saves_of(self.agent).look()
         if self.healing is not None:
             self.healing.rarely()
 
@@ -490,6 +497,4 @@ def _where_saved(_obj, f, *_args, **_kwargs):
 
 
 def _has_any(module, ids):
-    for parameter in module.parameters():
-        return id(parameter) in ids  # the first is enough: a model is trained or it is not
-    return False
+    return id(next(module.parameters(), None)) in ids  # the first is enough: a model is trained or it is not

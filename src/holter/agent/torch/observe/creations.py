@@ -47,12 +47,13 @@ class Births:
         self.modules = {}  # id -> weak reference; half-built modules can't always be hashed
         self.newborn = []  # modules made since the last count, with the line that made them
 
-    def patch(self, optimizer_born):
+    def patch(self, optimizer_born, unseen):
         nn, optim, data = self.torch.nn, self.torch.optim, self.torch.utils.data
         census, guard = self.agent.census, self.agent.guard
 
         def born(optimizer):
-            weights = {id(p): p.numel() * p.element_size() for g in optimizer.param_groups for p in g["params"]}
+            with unseen():
+                weights = {id(p): p.numel() * p.element_size() for g in optimizer.param_groups for p in g["params"]}
             census.born("optimizer", optimizer, wrap.maker_of(optimizer, 2), weights=sum(weights.values()))
             optimizer_born(optimizer)
 

@@ -19,6 +19,7 @@ class Unseen:
         self._tracing = core._get_tracing_state
         self._transform = getattr(core._functorch, "peek_interpreter_stack", _nothing)
         self._profiled = torch.autograd._profiler_enabled
+        self.by_function_modes = core.DisableTorchFunction  # a context: what is asked within is seen by no mode
         self._plain = (torch.Tensor, torch.nn.Parameter)
         self._types = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
         self._halves = {torch.float16: _half, torch.bfloat16: _bfloat16}
