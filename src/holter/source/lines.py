@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import TypeGuard
 
 from holter.finding import Culprit
 from holter.source.syntax import parse
@@ -53,14 +54,14 @@ def appends_to(lines: Sequence[str], name: str) -> list[int]:
 
 def _grows(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr in _GROWS and _is(_base(node.func.value), name)
+        return node.func.attr in _GROWS and is_named(_base(node.func.value), name)
     if isinstance(node, ast.AugAssign):
-        return isinstance(node.op, ast.Add) and _is(_base(node.target), name)
+        return isinstance(node.op, ast.Add) and is_named(_base(node.target), name)
     if isinstance(node, ast.Assign):
         for target in node.targets:
-            if isinstance(target, ast.Subscript) and _is(_base(target), name):
+            if isinstance(target, ast.Subscript) and is_named(_base(target), name):
                 return True
-            if _is(target, name) and _from_itself(node.value, name):
+            if is_named(target, name) and _from_itself(node.value, name):
                 return True
     return False
 
@@ -68,9 +69,9 @@ def _grows(node: ast.AST, name: str) -> bool:
 def _from_itself(value: ast.expr, name: str) -> bool:
     """`x = x + [...]`, `x = torch.cat([x, ...])`: the old value goes into the new one."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-        return any(_is(part, name) for part in ast.walk(value))
+        return any(is_named(part, name) for part in ast.walk(value))
     if isinstance(value, ast.Call):
-        return called_name(value) in _JOINS and any(_is(part, name) for part in ast.walk(value))
+        return called_name(value) in _JOINS and any(is_named(part, name) for part in ast.walk(value))
     return False
 
 
@@ -81,7 +82,8 @@ def _base(node: ast.AST) -> ast.AST:
     return node
 
 
-def _is(node: ast.AST, name: str) -> bool:
+def is_named(node: ast.AST, name: str) -> TypeGuard[ast.Name | ast.Attribute]:
+    """Tell whether this is a variable of that name, or an attribute of it, whosever it is."""
     if isinstance(node, ast.Name):
         return node.id == name
     return isinstance(node, ast.Attribute) and node.attr == name

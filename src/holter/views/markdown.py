@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from holter.views.plain import changes_lines
+from holter.views.plain import KEEPS, kept
 
-_KEEPS = {"exact": "keeps the result exactly", "equivalent": "equivalent result", "changed": "changes the result"}
 # What Markdown or HTML would read as its own.
 _SIGNS = re.compile(r"([\\*_{}\[\]<>#|~])")
 _OUTPUT_LINES = 40
@@ -57,9 +56,8 @@ def _finding(finding: dict[str, Any]) -> list[str]:
     if culprit:
         lines += [f"`{_bare(culprit['file'])}:{culprit['line']}`", "", _fenced(culprit["code"], "python"), ""]
     for cure in finding["cures"]:
-        exactly = cure["keeps"] != "exact" or changes_lines(cure["how"])
-        keeps = f" ({_KEEPS.get(cure['keeps'], '')})" if exactly else ""
-        lines += [f"Cure: {plain(cure['title'])}{keeps}", ""]
+        keeps = kept(cure["keeps"], cure["how"])
+        lines += [f"Cure: {plain(cure['title'])}{f' ({keeps})' if keeps else ''}", ""]
         lines += [_fenced(cure["how"], "diff"), ""] if cure["how"] else []
     return lines
 
@@ -82,7 +80,7 @@ def _figure(one: dict[str, str]) -> str:
 def _act(act: dict[str, Any]) -> str:
     at = f"step {act['step']:,}: " if act["step"] else ""
     if act["done"]:
-        return f"- {at}{plain(act['text'] or act['act'])} ({_KEEPS.get(act['keeps'] or '', '')})"
+        return f"- {at}{plain(act['text'] or act['act'])} ({KEEPS.get(act['keeps'] or '', '')})"
     return f"- {at}{plain(act['act'])} could not be done: {plain(act['because'])}"
 
 

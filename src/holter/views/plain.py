@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TextIO
 
+KEEPS = {"exact": "keeps the result exactly", "equivalent": "equivalent result", "changed": "changes the result"}
 _BARS = "▁▂▃▄▅▆▇█"
 _ASCII_BARS = "_.:-=+*#"
 _ASCII = str.maketrans(
@@ -61,9 +62,10 @@ def fold(words: str, width: int, first: str = "", rest: str = "") -> list[str]:
     return [line.replace(_GLUE, " ") for line in lines] or [first.rstrip()]
 
 
-def changes_lines(how: str) -> bool:
-    """Tell whether a cure is a change of the script's own lines: only of such a one it can be known what it keeps."""
-    return any(line.startswith(("-", "+")) for line in how.splitlines())
+def kept(keeps: str, how: str) -> str:
+    """Say what a cure does to the result; "exactly" only of a change of lines: what words come to is not known."""
+    shown = keeps != "exact" or any(line.startswith(("-", "+")) for line in how.splitlines())
+    return KEEPS.get(keeps, "") if shown else ""
 
 
 def encodable(text: str, stream: TextIO) -> str:

@@ -10,15 +10,10 @@ from typing import Protocol, TextIO
 
 from holter.finding import Ending, Evidence, Finding, Verdict
 from holter.units import count, duration, size
-from holter.views.plain import changes_lines, clean, encodable, fold, hold, paint, sparkline, wants_color
+from holter.views.plain import KEEPS, clean, encodable, fold, hold, kept, paint, sparkline, wants_color
 
 _INDENT = 9
 _MARKS = {"completed": ("✓", "good"), "running": ("…", "wait")}
-_KEEPS = {
-    "exact": "keeps the result exactly",
-    "equivalent": "equivalent result",
-    "changed": "changes the result",
-}
 _MOST_EVIDENCE = 10
 # From this share of the limit on, a healthy run's memory is told against it.
 _MUCH = 0.5
@@ -167,7 +162,7 @@ def _healed(verdict: Verdict) -> list[str]:
         if act.get("done"):
             at = f"step {count(act['step'])}: " if act.get("step") else ""
             because = f": {clean(act['because'])}" if act.get("because") else ""
-            keeps = _KEEPS.get(str(act.get("keeps")), "")
+            keeps = KEEPS.get(str(act.get("keeps")), "")
             lines.append(f"{at}{clean(act.get('text') or act.get('act') or '')} ({keeps}{because})")
     return lines
 
@@ -253,8 +248,8 @@ def _short(path: str, longest: int = 36) -> str:
 def _cures(finding: Finding) -> list[str]:
     lines = []
     for cure in finding.cures:
-        exactly = finding.family in _TOUCH_THE_RESULT and changes_lines(cure.how)
-        keeps = _KEEPS.get(cure.keeps, "") if cure.keeps != "exact" or exactly else ""
+        goes_without_saying = cure.keeps == "exact" and finding.family not in _TOUCH_THE_RESULT
+        keeps = "" if goes_without_saying else kept(cure.keeps, cure.how)
         lines.append(clean(cure.title) + (f"  {hold(f'({keeps})')}" if keeps else ""))
         lines += [f"  {clean(line)}" for line in cure.how.splitlines()]
     return lines

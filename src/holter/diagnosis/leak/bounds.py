@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.retained import Holder
-from holter.source.lines import tree_of
+from holter.source.lines import is_named, tree_of
 
 _CACHE_NAME = re.compile(r"cache|memo|loaded|lookup|prefetch|preload", re.IGNORECASE)
 _TAKES_OUT = frozenset(("pop", "popleft", "popitem", "clear", "remove", "get_nowait", "discard"))
@@ -39,22 +39,18 @@ def _sources(record: RecordLike, holder: Holder) -> list[list[str]]:
     return [lines] if lines else []
 
 
-def _is(node: ast.AST, name: str) -> bool:
-    return (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Attribute) and node.attr == name)
-
-
 def _looked_up(lines: Sequence[str], name: str) -> bool:
     """`key in memo`, `memo.get(key)`, `memo.setdefault(...)`, or a read of `memo[key]` under `except KeyError`."""
     tree = tree_of(lines)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
-            if _is(node.comparators[0], name):
+            if is_named(node.comparators[0], name):
                 return True
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in ("get", "setdefault") and _is(node.func.value, name):
+            if node.func.attr in ("get", "setdefault") and is_named(node.func.value, name):
                 return True
         elif isinstance(node, ast.Try) and any("KeyError" in ast.dump(handler) for handler in node.handlers):
-            read = [part for part in ast.walk(node) if isinstance(part, ast.Subscript) and _is(part.value, name)]
+            read = [part for part in ast.walk(node) if isinstance(part, ast.Subscript) and is_named(part.value, name)]
             if read:
                 return True
     return False
@@ -64,17 +60,17 @@ def _bounded(lines: Sequence[str], name: str) -> bool:
     tree = tree_of(lines)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in _TAKES_OUT and _is(node.func.value, name):
+            if node.func.attr in _TAKES_OUT and is_named(node.func.value, name):
                 return True
         elif isinstance(node, ast.Delete):
-            if any(isinstance(target, ast.Subscript) and _is(target.value, name) for target in node.targets):
+            if any(isinstance(target, ast.Subscript) and is_named(target.value, name) for target in node.targets):
                 return True
         elif isinstance(node, (ast.If, ast.While)):
             if any(_length_of(part, name) for part in ast.walk(node.test)) and _heeds(node, name):
                 return True
         elif isinstance(node, ast.Assign):
-            cut = isinstance(node.value, ast.Subscript) and _is(node.value.value, name)
-            if cut and any(_is(target, name) or _slice_of(target, name) for target in node.targets):
+            cut = isinstance(node.value, ast.Subscript) and is_named(node.value.value, name)
+            if cut and any(is_named(target, name) or _slice_of(target, name) for target in node.targets):
                 return True
     return False
 
@@ -93,7 +89,7 @@ def made_anew(lines: Sequence[str], name: str) -> bool:
         attribute = any(isinstance(part, ast.Attribute) and part.attr == name for part in names)
         if attribute and any(_within(node, method) for method in methods):
             return True
-        if any(_is(part, name) for part in names) and any(_within(node, loop) for loop in loops):
+        if any(is_named(part, name) for part in names) and any(_within(node, loop) for loop in loops):
             return True
     return False
 
@@ -122,7 +118,11 @@ def _heeds(node: ast.If | ast.While, name: str) -> bool:
         if isinstance(part, (ast.Return, ast.Break, ast.Continue)):
             return True
         called = part.func if isinstance(part, ast.Call) else None
-        if isinstance(called, ast.Attribute) and _is(called.value, name) and called.attr in (*_TAKES_OUT, *_PUTS_IN):
+        if (
+            isinstance(called, ast.Attribute)
+            and is_named(called.value, name)
+            and called.attr in (*_TAKES_OUT, *_PUTS_IN)
+        ):
             return True
         if isinstance(part, ast.Assign) and any(_held_by(target, name) for target in part.targets):
             return True
@@ -130,11 +130,11 @@ def _heeds(node: ast.If | ast.While, name: str) -> bool:
 
 
 def _held_by(node: ast.AST, name: str) -> bool:
-    return _is(node, name) or (isinstance(node, ast.Subscript) and _is(node.value, name))
+    return is_named(node, name) or (isinstance(node, ast.Subscript) and is_named(node.value, name))
 
 
 def _slice_of(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and _is(node.value, name)
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and is_named(node.value, name)
 
 
 def _length_of(node: ast.AST, name: str) -> bool:
@@ -143,5 +143,5 @@ def _length_of(node: ast.AST, name: str) -> bool:
         and isinstance(node.func, ast.Name)
         and node.func.id == "len"
         and bool(node.args)
-        and _is(node.args[0], name)
+        and is_named(node.args[0], name)
     )

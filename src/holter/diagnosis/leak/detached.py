@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from typing import TypeGuard
 
-from holter.source.lines import tree_of
+from holter.source.lines import is_named, tree_of
 from holter.source.syntax import parse
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+")
@@ -52,7 +51,7 @@ def cut_where_used(code: str, variable: str, lines: Sequence[str], *, in_parts: 
         return None
     if not isinstance(statement, ast.Assign) or not code.isascii():
         return None
-    used = [part for part in ast.walk(statement.value) if _is(part, variable)]
+    used = [part for part in ast.walk(statement.value) if is_named(part, variable)]
     arguments = [id(one) for part in ast.walk(statement.value) if isinstance(part, ast.Call) for one in part.args]
     maybe_none = _begins_as_none(lines, variable)
     for part in sorted(used, key=lambda one: -one.col_offset):
@@ -66,12 +65,6 @@ def cut_where_used(code: str, variable: str, lines: Sequence[str], *, in_parts: 
     return code if used else None
 
 
-def _is(node: ast.AST, variable: str) -> TypeGuard[ast.Name | ast.Attribute]:
-    return (isinstance(node, ast.Name) and node.id == variable) or (
-        isinstance(node, ast.Attribute) and node.attr == variable
-    )
-
-
 def _begins_as_none(lines: Sequence[str], variable: str) -> bool:
     """Tell whether the script sets it to None, in whatever assignment."""
     tree = tree_of(lines)
@@ -81,7 +74,9 @@ def _begins_as_none(lines: Sequence[str], variable: str) -> bool:
                 pairs = [(target, node.value)]
                 if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                     pairs = list(zip(target.elts, node.value.elts, strict=False))
-                if any(_is(to, variable) and isinstance(of, ast.Constant) and of.value is None for to, of in pairs):
+                if any(
+                    is_named(to, variable) and isinstance(of, ast.Constant) and of.value is None for to, of in pairs
+                ):
                     return True
     return False
 

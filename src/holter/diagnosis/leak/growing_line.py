@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from holter.source.lines import appends_to, loop_around, tree_of
+from holter.source.lines import appends_to, is_named, loop_around, tree_of
 
 _JOINS = frozenset(("cat", "concat", "concatenate", "append", "vstack", "hstack", "stack"))
 
@@ -58,7 +58,7 @@ def assigned_line(lines: Sequence[str], variable: str, owner: str = "") -> int |
     if tree is None:
         return None
     for node in _assignments(tree):
-        if any(_named(target, variable) for target in _targets(node)) and _inside(tree, node.lineno, "", owner):
+        if any(is_named(target, variable) for target in _targets(node)) and _inside(tree, node.lineno, "", owner):
             return node.lineno
     return None
 
@@ -67,8 +67,8 @@ def feeds_back(lines: Sequence[str], variable: str) -> bool:
     """Tell whether a variable's new value is made from its old one."""
     tree = tree_of(lines)
     found = tree is not None and any(
-        any(_named(target, variable) for target in _targets(node))
-        and (isinstance(node, ast.AugAssign) or any(_named(part, variable) for part in ast.walk(node.value or node)))
+        any(is_named(target, variable) for target in _targets(node))
+        and (isinstance(node, ast.AugAssign) or any(is_named(part, variable) for part in ast.walk(node.value or node)))
         for node in _assignments(tree)
         if node.value is not None
     )
@@ -80,7 +80,7 @@ def _fed_back(
 ) -> int | None:
     """Find `h = cell(x, h)` or `mean = 0.9 * mean + 0.1 * loss`, else an assignment in a loop."""
     in_loop = None
-    named = [node for node in _assignments(tree) if any(_named(target, variable) for target in _targets(node))]
+    named = [node for node in _assignments(tree) if any(is_named(target, variable) for target in _targets(node))]
     # A variable of the same name in another function is another variable.
     own = [
         node
@@ -89,7 +89,7 @@ def _fed_back(
     ]
     for node in own or named:
         if node.value is not None:
-            if any(_named(part, variable) for part in ast.walk(node.value)):
+            if any(is_named(part, variable) for part in ast.walk(node.value)):
                 return node.lineno
             if loop_around(lines, node.lineno) is not None:
                 in_loop = node.lineno
@@ -112,10 +112,6 @@ def _assignments(tree: ast.Module) -> Iterator[ast.Assign | ast.AnnAssign | ast.
 def _targets(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> Iterator[ast.AST]:
     for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
         yield from target.elts if isinstance(target, ast.Tuple) else (target,)
-
-
-def _named(node: ast.AST, name: str) -> bool:
-    return (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Attribute) and node.attr == name)
 
 
 def _inside(tree: ast.Module, line: int, function: str, owner: str) -> bool:
@@ -150,7 +146,7 @@ def _kept_by(node: ast.AST, variable: str) -> tuple[ast.expr | None, str]:
         base: ast.AST = node.func.value
         while isinstance(base, ast.Subscript):
             base = base.value
-        if _named(base, variable):
+        if is_named(base, variable):
             return node.args[-1], node.func.attr
     if isinstance(node, ast.AugAssign):
         return node.value, "+="

@@ -10,9 +10,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from holter.units import count, duration
-from holter.views.plain import changes_lines, clean
+from holter.views.plain import clean, kept
 
-_KEEPS = {"exact": "keeps the result exactly", "equivalent": "equivalent result", "changed": "changes the result"}
 _MOST_EVIDENCE, _MOST_FRAMES, _MOST_EVENTS, _MOST_OUTPUT = 6, 8, 6, 40
 _TONES = {"good": "green", "bad": "bold red", "wait": "yellow"}
 
@@ -111,9 +110,9 @@ def _finding(finding: dict[str, Any], *, whole: bool) -> list[Text]:
         place = f"{clean(line['file']).rpartition('/')[2]}:{line['line']}"
         made.append(Text.assemble("  ", (place, "bold cyan"), f"  {clean(line['code'])}"))
     for cure in finding["cures"][:2]:
-        exactly = cure["keeps"] != "exact" or changes_lines(cure["how"])
-        keeps = f" ({_KEEPS.get(cure['keeps'], '')})" if exactly else ""
-        made.append(Text.assemble("  ", ("cure ", "bold green"), clean(cure["title"]), (keeps, "dim")))
+        keeps = kept(cure["keeps"], cure["how"])
+        said = f" ({keeps})" if keeps else ""
+        made.append(Text.assemble("  ", ("cure ", "bold green"), clean(cure["title"]), (said, "dim")))
         made += [Text(f"    {clean(how)}", _diff_style(how)) for how in cure["how"].splitlines()]
     return made
 
