@@ -159,6 +159,17 @@ def test_a_loss_that_is_no_number_is_a_fact_whatever_led_to_it():
     assert not told.healthy
 
 
+def test_the_rate_is_not_guessed_where_many_losses_before_were_calm():
+    """On a GPU no operation is looked at: that none was at its edge can't be said, and nothing ran away."""
+    record = seen(ordinary_run(), looked_at=0, losses=CALM * 8, updated=True, params={"bad": 4, "of": 4, "max": 0.0})
+    told = verdict(record.steps(58, 570, bad_loss=560).exit(59, code=0))
+
+    assert causes(told) == ["nan.unexplained"]
+    assert ("weights", "4 of 4 not finite after that step's update") in [
+        (one.what, one.value) for one in told.findings[0].evidence
+    ]
+
+
 def test_a_run_whose_loss_is_no_number_is_not_ticked_off():
     """It completed, and what it computed is lost: no check mark stands before it, in any view."""
     record, page = on_a_gpu().exit(59, code=0), io.StringIO()

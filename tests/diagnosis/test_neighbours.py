@@ -82,6 +82,13 @@ def test_the_limit_that_a_process_set_itself_is_the_limit():
     assert "30.0 GB" in told.findings[0].claim or "30 GB" in told.findings[0].claim
 
 
+def test_what_others_hold_on_the_card_does_not_count_against_a_limit_of_its_own():
+    """Two runs on one card, each with a limit: this one held 0.5 GB of its 30, the other 134."""
+    told = verdict(refused(allowed="27.96 GiB allowed; ", beside=(STRANGER,)))
+
+    assert "stood at 545 MB" in told.findings[0].claim
+
+
 def on_host(others: float, own: float = 4 * GB):
     """A run on a machine without containers, that was refused 2 GB after it had trained for a minute."""
     record = ordinary_run(seconds=0)

@@ -25,7 +25,7 @@ from holter.diagnosis.leak.growth import (
 )
 from holter.diagnosis.memory.large_batch import large_batch_of
 from holter.diagnosis.memory.loader_memory import Waiting, sent_to_workers, waiting_batches
-from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, process_curve
+from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, own_device_curve, process_curve
 from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, grown_in_a_loop, memory_looks
 from holter.diagnosis.memory.pool import first_size
 from holter.diagnosis.memory.worker_pages import WorkerPages, copied_pages, taken_by_workers
@@ -111,7 +111,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     curve = device_curve(record) if on_device else memory_curve(record)
     allowed = first_size(_ALLOWED, said)
     if curve is not None and on_device and allowed:
-        curve = replace(curve, limit=allowed, kind="own")
+        curve = replace(own_device_curve(record) or curve, limit=allowed, kind="own")
     suspected = False
     if kill is None and not refused:
         # A kill with nothing to prove it, at the edge of the limit: worth a guess, and told as one.

@@ -139,6 +139,20 @@ def device_curve(record: RecordLike) -> MemoryCurve | None:
 
 
 @once
+def own_device_curve(record: RecordLike) -> MemoryCurve | None:
+    """Give what this run alone held on its fullest GPU: a limit of its own does not count what others hold there."""
+    own: dict[int, list[tuple[float, float]]] = {}
+    for m, reading in record.readings(Nvidia):
+        for row in reading.rows:
+            if row.tree:
+                own.setdefault(row.index or 0, []).append((m, row.tree))
+    if not own:
+        return None
+    fullest = max(own, key=lambda index: own[index][-1][1])
+    return MemoryCurve(tuple(own[fullest]), None, "device")
+
+
+@once
 def allocated_curve(record: RecordLike) -> MemoryCurve | None:
     """Give what the framework itself holds on the fullest device: what it reserves for reuse is no growth."""
     held: dict[int, list[tuple[float, float]]] = {}

@@ -64,8 +64,9 @@ def evidence_of(seen: Nonfinite) -> tuple[Evidence, ...]:
         bad, of = event.params.bad or 0, event.params.of or 0
         state = f"{bad} of {of} not finite" if bad else f"all {of} finite"
         state += " after that step's update" if event.updated else ""
-        largest = figure(magnitude(event.params.max))
-        found.append(Evidence("weights", f"{state}, largest {largest}, {event.params.dtype}".rstrip(", ")))
+        if bad < of:
+            state += f", largest {figure(magnitude(event.params.max))}"  # of those that are finite
+        found.append(Evidence("weights", f"{state}, {event.params.dtype}".rstrip(", ")))
     if event.inputs is not None:
         known = (event.inputs.bad, f"largest {figure(magnitude(event.inputs.max))}", event.inputs.dtype)
         found.append(Evidence("batch", f"{event.inputs.name}: {', '.join(known)}"))

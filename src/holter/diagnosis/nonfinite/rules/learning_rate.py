@@ -24,13 +24,14 @@ from holter.source.lines import settings_of
 CAUSE = "nan.learning-rate"
 
 _FAR_FROM_SCALED = 50.0  # data with a deviation of 1 seldom has a value beyond 10
+_CALM_LOSSES = 20  # so many before the first bad one would show a training that runs away
 _FIRST_STEPS = 60  # as many losses are kept: fewer are all that there were
 
 
 def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     """Say how the loss grew, and name the line that sets the rate."""
     seen = nonfinite_of(record)
-    if seen is None or seen.detail != "learning-rate":
+    if seen is None or seen.detail != "learning-rate" or _came_out_of_calm(seen):
         return None
     rate, growth = seen.event.lr, seen.growth
     claim = first_bad(seen)
@@ -46,6 +47,12 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     line = optimizer_line(record, seen)
     evidence = (*evidence_of(seen), *_written(record, rate, line))
     return Finding(CAUSE, seen.grade, claim, evidence, line, _cures(record, seen, line))
+
+
+def _came_out_of_calm(seen: Nonfinite) -> bool:
+    """Tell a guess that the losses before it refute: nothing ran away, and no look has ruled out anything else."""
+    calm = seen.growth is not None and not seen.growth.clear and len(seen.event.losses) >= _CALM_LOSSES
+    return seen.grade == "hypothesis" and calm
 
 
 def _written(record: RecordLike, rate: float | None, line: Culprit | None) -> tuple[Evidence, ...]:
