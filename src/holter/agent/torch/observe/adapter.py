@@ -297,38 +297,38 @@ class _Adapter:
         saw, graded, failed = self.nan.loss, self.nan.after_backward, self.nan.backward_failed
         look, alone, number = self.look, self.unseen.alone, self.unseen.number
         history, losses = self.nan.history, self.nan.history.losses
-        dispatch_modes, function_modes = self.unseen.dispatch_modes, self.unseen.function_modes
+        function_modes = self.unseen.function_modes
         single, read = self.torch.float32, ctypes.c_float.from_address
 
         @functools.wraps(inner)
         def backward(tensor, *args, **kwargs):
-            phase, seen = -1, False
+            phase, seen, usual = -1, False, False
             try:
                 # Before the backward: at a loss that is non-finite its graph is looked at, and backward frees it.
-                seen = tensor.__class__ is tensor_class and not function_modes()
                 if (
-                    seen
-                    and beat.skim
+                    beat.skim
+                    and type(tensor) is tensor_class
+                    and not function_modes()
+                    and tensor.nbytes == 4
                     and tensor.dtype is single
                     and tensor.is_cpu
-                    and tensor.numel() == 1
                     and -inf < (loss := read(tensor.data_ptr()).value) <= history.usual
                 ):
                     # Most losses are like those before them: no more is done. Gradients that are non-finite under such
                     # a loss show in the next one.
                     losses.append(loss)
                     self.loss = loss
-                    seen = False
-                elif seen or (tensor.__class__ is tensor_class and alone()):
-                    seen = not dispatch_modes()
-                    loss = number(tensor) if seen and self.unscaled is None else None
+                    usual = True
+                elif type(tensor) is tensor_class and alone():
+                    seen = True
+                    loss = number(tensor) if self.unscaled is None else None
                     if loss is not None:
                         self.loss = loss
                         self.known |= 1
                         saw(tensor, loss)
                         if loss - loss != 0.0:  # infinite or NaN
                             beat.bad(beat.steps + 1)
-                    elif seen:
+                    else:
                         self._loss_elsewhere(tensor)
             except Exception as error:
                 guard.caught("loss", error)
@@ -352,7 +352,8 @@ class _Adapter:
                     graded(tensor)
                     if look.on:
                         look.graph(tensor)
-                beat.words[10] += 1  # W_BACKWARDS
+                if not usual:
+                    beat.words[10] += 1  # W_BACKWARDS: a step of many is soon not skimmed any more
                 if self.by_hand >= 0:
                     self._updates_by_hand()
                 elif phase >= 0 and beat.since >= self.next_rare and beat.words[10] >= _WITHIN:
