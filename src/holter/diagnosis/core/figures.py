@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from holter.diagnosis.core.examined import examined
 from holter.diagnosis.core.progress import lasted, progress_of
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.ending.exits import ended_at
 from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, unseen_peak
 from holter.finding import Ending, Verdict
@@ -93,11 +93,11 @@ def _peak(record: RecordLike, memory: MemoryCurve) -> float:
 
 def shown_memory(record: RecordLike, ending: Ending) -> MemoryCurve | None:
     """Give the memory that bears on how the run ended: what ran out, or the run's own up to its end."""
-    memory, left = memory_curve(record), exit_of(record)
+    memory, end = memory_curve(record), ended_at(record)
     ran_out = exhaustion_of(record, ending)
     if ran_out is not None and ran_out.curve is not None and not ran_out.on_device:
         return ran_out.curve
-    return memory.until(left.m) if memory is not None and left is not None and left.m is not None else memory
+    return memory.until(end) if memory is not None and end is not None else memory
 
 
 def _told(record: RecordLike, verdict: Verdict) -> tuple[str, ...]:

@@ -80,6 +80,12 @@ def exit_of(record: RecordLike) -> Exit | None:
     return None
 
 
+def ended_at(record: RecordLike) -> float | None:
+    """Give the moment of the exit (monotonic); None before it, or where it was not seen."""
+    left = exit_of(record)
+    return left.m if left is not None else None
+
+
 def _through_shell(record: RecordLike, found: Exit) -> Exit:
     if found.signal is not None or not found.code:
         return found

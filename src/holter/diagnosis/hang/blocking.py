@@ -8,7 +8,6 @@ from holter.diagnosis.core.evidence import last_processes
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.hang.lock_holder import holder_of
 from holter.diagnosis.hang.ranks import at_fault, disagreement, ranks_of, steps_evidence
 from holter.diagnosis.hang.stalls import Stack, open_stall, stacks_of, stall_line, stalled_for, threshold
@@ -103,8 +102,8 @@ def _other_waits(mine: Stack | None) -> tuple[tuple[str, Frame], ...]:
 
 
 def _proof(record: RecordLike, stall: Stall, mine: Stack | None) -> tuple[Evidence, ...]:
-    found, left = [], exit_of(record)
-    took = stalled_for(record, stall, left.m if left is not None else None)
+    found = []
+    took = stalled_for(record, stall)
     if took is not None:
         limit = threshold(stall) if record.facts.attached is None else ""
         found.append(Evidence("no progress", f"for {duration(took)}" + (f" ({limit})" if limit else "")))

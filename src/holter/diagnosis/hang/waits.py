@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from holter.diagnosis.core.evidence import last_processes, roles
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.ending.exits import ended_at
 from holter.diagnosis.hang.stalls import Stack
 from holter.finding import Grade
 from holter.record.events.recorder import ProcessGone, Stall, WaitingProcess
@@ -248,8 +248,8 @@ def _worker(record: RecordLike, stall: Stall, stacks: list[Stack], sure: Grade) 
     busy = [own for stack in workers if (own := _own_part(stack)).frames]
     stuck = next((stack for stack in busy if stack.user_frames), next(iter(busy), None))
     since = stall.since or 0.0
-    left = exit_of(record)
-    end = left.m if left is not None and left.m is not None else float("inf")
+    end = ended_at(record)
+    end = float("inf") if end is None else end
     gone = [event for event in record.of(ProcessGone)
             if event.role == "worker" and since - 30 <= event.m < end - 1]  # fmt: skip
     if stuck is not None:

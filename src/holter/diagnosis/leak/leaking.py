@@ -11,7 +11,7 @@ from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.progress import Progress, progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.core.trend import Trend, stairs, trend_of
-from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.ending.exits import ended_at
 from holter.diagnosis.forecast.extrapolate import FEWEST_STEPS, Extrapolation, extrapolate, extrapolate_by_epoch
 from holter.diagnosis.leak.growers import Grower, growers, who_grew
 from holter.diagnosis.leak.growth import by_step, growth_within_step
@@ -71,12 +71,12 @@ def leak_of(record: RecordLike, ending: Ending) -> Leak | None:
         return replace(found, grade=ran_out.grade, words=words, evidence=ran_out.evidence, ended_run=True)
     if ending.kind in ("crashed", "hung"):
         return None
-    left = exit_of(record)
+    end = ended_at(record)
     candidates = []
     for curve, on_device in ((memory_curve(record), False), (allocated_curve(record), True)):
         if curve is None:
             continue
-        found = _measured(record, curve.until(left.m) if left is not None and left.m else curve, on_device)
+        found = _measured(record, curve.until(end) if end else curve, on_device)
         found = _judged(record, found, running=ending.kind == "running") if found is not None else None
         if found is not None:
             candidates.append(found)

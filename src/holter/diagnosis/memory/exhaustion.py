@@ -10,9 +10,9 @@ from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.progress import Progress, progress_of
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.ending.exits import ended_at, exit_of
 from holter.diagnosis.ending.oom_killer import NEAR, OomKill, oom_evidence, oom_kill_of, tree_evidence
-from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_at_end
 from holter.diagnosis.ending.tracebacks import Raised
 from holter.diagnosis.leak.growth import (
     Growth,
@@ -102,7 +102,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     """Say whether memory ran out, and how the curve looked; None when there is no sign of it."""
     left = exit_of(record)
     kill = oom_kill_of(record, left) if left is not None or record.live else None
-    raised = raised_in(record, left.m if left else None) if ending.kind in ("exception", "oom-killed") else None
+    raised = raised_at_end(record) if ending.kind in ("exception", "oom-killed") else None
     said = message_of(raised)
     on_device = bool(_ON_DEVICE.search(said))
     refused = on_device or bool(_ON_HOST.search(said)) or bool(record.facts.heal and _AT_OUR_LIMIT.search(said))
@@ -146,7 +146,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         evidence.append(Evidence("exception", raised.headline, raised.when))
     if kill is None and curve is not None and not on_device:
         evidence.append(Evidence("memory", curve.standing))
-        evidence.extend(tree_evidence(record, left.m if left else None))
+        evidence.extend(tree_evidence(record, ended_at(record)))
     grade: Grade = "supported" if clear and not suspected else "hypothesis"
     frame = culprit_frame(raised) if raised is not None and refused else None
     if frame is None and shape not in ("leak", "copies"):

@@ -12,7 +12,7 @@ from holter.diagnosis.core.evidence import user_files
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.raised import message_of, raised_in
+from holter.diagnosis.ending.raised import message_of, raised_at_end
 from holter.diagnosis.nonfinite.edge_calls import edge_calls
 from holter.finding import Grade
 from holter.record.events.looks import BadInput, FiniteAgain, NonfiniteLook, Slope
@@ -167,7 +167,7 @@ def _from_windows(record: RecordLike) -> NonfiniteLook | None:
 def _from_message(record: RecordLike) -> _Seen | None:
     """Give what the exception that ended the run says, where nothing else has seen it."""
     left = exit_of(record)
-    raised = raised_in(record, left.m) if left is not None and left.code else None
+    raised = raised_at_end(record) if left is not None and left.code else None
     said = message_of(raised)
     if left is None or raised is None or not (_SAYS_NAN.search(said) or _BAD_INPUT.search(said)):
         return None
@@ -184,7 +184,7 @@ def magnitude(value: float | str | None) -> float | None:
 
 def _raised_otherwise(record: RecordLike) -> bool:
     left = exit_of(record)
-    raised = raised_in(record, left.m) if left is not None and left.code else None
+    raised = raised_at_end(record) if left is not None and left.code else None
     return raised is not None and not _SAYS_NAN.search(message_of(raised))
 
 

@@ -13,8 +13,7 @@ import re
 
 from holter.diagnosis.core.evidence import latest
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.ending.raised import culprit_of, message_of, raised_at_end
 from holter.diagnosis.ending.tracebacks import printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.timeline import Processes, ResourceLimits
@@ -29,8 +28,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the limit of open files and how many the fullest process held."""
     if ending.kind not in ("exception", "crashed", "stopped-early"):
         return None
-    left = exit_of(record)
-    raised = raised_in(record, left.m if left else None)
+    raised = raised_at_end(record)
     said, late = message_of(raised), printed_text(record)[-20000:]
     limit = latest(record, ResourceLimits, lambda r: r.nofile is not None).nofile
     most, pid, name = _fullest(record)
@@ -51,13 +49,13 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         evidence.append(Evidence("limit", f"{count(limit)} open files"))
     if raised is not None and in_error:
         evidence.append(Evidence("exception", raised.headline, raised.when))
-    frame = culprit_frame(raised) if raised is not None and in_error else None
+    culprit = culprit_of(raised) if in_error else None
     more = max(65536, 4 * (limit or 1024))
     sharing = Cure("torch.multiprocessing.set_sharing_strategy('file_system')", "workers then send no descriptors")
     closing = Cure("close what the loop opens: with open(...) as f")
     workers = "ancdata" in said or "multiprocessing" in said or "worker" in said.lower()
     cures = (sharing if workers else closing, Cure(f"or a higher limit: ulimit -n {more} before the run"))
-    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
+    return Finding(CAUSE, grade, claim, tuple(evidence), culprit, cures)
 
 
 def _fullest(record: RecordLike) -> tuple[int, int | None, str]:

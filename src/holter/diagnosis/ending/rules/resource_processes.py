@@ -14,8 +14,7 @@ import re
 
 from holter.diagnosis.core.evidence import latest
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.ending.raised import culprit_of, message_of, raised_at_end
 from holter.diagnosis.ending.tracebacks import Raised, printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.agent import Made
@@ -36,8 +35,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the limit of processes and threads, and how many there were."""
     if ending.kind not in ("exception", "crashed", "stopped-early"):
         return None
-    left = exit_of(record)
-    raised = raised_in(record, left.m if left else None)
+    raised = raised_at_end(record)
     said, late = message_of(raised), printed_text(record)[-20000:]
     in_error = _THREAD.search(said) or (_AGAIN.search(said) and _in_fork(raised))
     used, limit = _count(record)
@@ -59,7 +57,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         evidence.append(Evidence("threads of the run", count(used)))
     if raised is not None and in_error:
         evidence.append(Evidence("exception", raised.headline, raised.when))
-    frame = culprit_frame(raised) if raised is not None and in_error else None
+    culprit = culprit_of(raised) if in_error else None
     workers = any((made.num_workers or 0) > 0 for made in record.of(Made))
     fewer = "fewer DataLoader workers, and OMP_NUM_THREADS=1 for each of them"
     if not workers:
@@ -68,7 +66,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         Cure(fewer, "", "equivalent"),
         Cure("a higher limit: docker run --pids-limit=-1, or ulimit -u", "", "exact"),
     )
-    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
+    return Finding(CAUSE, grade, claim, tuple(evidence), culprit, cures)
 
 
 def _in_fork(raised: Raised | None) -> bool:

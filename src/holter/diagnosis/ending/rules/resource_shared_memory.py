@@ -12,8 +12,7 @@ from __future__ import annotations
 import re
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.ending.raised import culprit_of, message_of, raised_at_end
 from holter.diagnosis.ending.tracebacks import printed_text
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.agent import Made
@@ -35,8 +34,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     # A trainer whose worker died of it may wait for that worker for ever, until someone ends it.
     if ending.kind not in ("exception", "crashed", "stopped-early", "hung", "killed", "interrupted"):
         return None
-    left = exit_of(record)
-    raised = raised_in(record, left.m if left else None)
+    raised = raised_at_end(record)
     said = message_of(raised)
     late = printed_text(record)[-20000:]
     named = _NAMED.search(said) or _NAMED.search(late)
@@ -58,12 +56,12 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         evidence.append(Evidence("exception", raised.headline, raised.when))
     elif bus or crashed:
         evidence.append(Evidence("signal", "SIGBUS, as when a page of shared memory cannot be had"))
-    frame = culprit_frame(raised) if raised is not None and (named or bus) else None
+    culprit = (culprit_of(raised) if named or bus else None) or _loader(record)
     cures = (
         Cure("give the container more: docker run --shm-size=8g (or --ipc=host)", "", "exact"),
         Cure("or need less: fewer workers, or a smaller prefetch_factor, in the DataLoader", "", "equivalent"),
     )
-    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else _loader(record), cures)
+    return Finding(CAUSE, grade, claim, tuple(evidence), culprit, cures)
 
 
 def _loader(record: RecordLike) -> Culprit | None:
