@@ -82,6 +82,12 @@ def user_files(record: RecordLike) -> list[str]:
     return [file for file in dict.fromkeys(found) if file and record.source(file)]
 
 
+def loader_with_workers(record: RecordLike) -> Made:
+    """Give the loader with the most workers, an empty one where there is none."""
+    found = [event for event in record.of(Made) if event.what == "loader" and event.num_workers]
+    return max(found, key=lambda event: event.num_workers or 0, default=Made())
+
+
 def wall(record: RecordLike, m: float | None) -> float | None:
     """Turn a monotonic time of the record into wall-clock seconds."""
     started, mono = record.facts.started, record.facts.mono

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from holter.finding import Culprit
 from holter.record.events.rows import StackFrame
@@ -42,6 +43,29 @@ class Frame:
     @property
     def culprit(self) -> Culprit:
         return Culprit(self.file, self.line, self.function, self.code)
+
+
+class Placed(Protocol):
+    """What an event says of a line of the user's; an empty file or no line where it is not known."""
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def line(self) -> int | None: ...
+
+    @property
+    def function(self) -> str: ...
+
+    @property
+    def code(self) -> str: ...
+
+
+def culprit_on(place: Placed | None) -> Culprit | None:
+    """Give the line that an event names; None where it names none."""
+    if place is None or not place.file or not place.line:
+        return None
+    return Culprit(place.file, place.line, place.function, place.code.strip())
 
 
 def short_path(path: str) -> str:

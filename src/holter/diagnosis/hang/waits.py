@@ -10,6 +10,7 @@ from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import ended_at
 from holter.diagnosis.hang.stalls import Stack
+from holter.facts.lock_lines import waits_for_another
 from holter.finding import Grade
 from holter.record.events.recorder import ProcessGone, Stall, WaitingProcess
 from holter.record.events.timeline import DeviceMemory, Nvidia
@@ -27,8 +28,6 @@ _LOCKS = frozenset(
 )
 _LOCK_FILE = re.compile(r"(?:^|/)(?:threading|queue|_weakrefset)\.py$|/multiprocessing/|/concurrent/futures/|/asyncio/")
 _LOCK_CALL = re.compile(r"PyThread_acquire_lock|sem_(?:timed|clock)?wait|semlock_acquire", re.I)
-# A bare name after `with`, whatever it is called: nothing else is entered without a frame of its own.
-_LOCK_CODE = re.compile(r"\.(?:acquire|wait|join|get|put|result)\(|^(?:async )?with [\w.\[\]'\"]+(?: as \w+)?:")
 _A_LOCK = "a lock that is not released"
 _FORKED = "start children with spawn, or before threads take locks: a fork copies a lock that is held for ever"
 _IO_FILE = re.compile(r"(?:^|/)(?:socket|ssl|http/client|selectors)\.py$|/(?:urllib3|requests|s3fs|fsspec|botocore)/")
@@ -141,7 +140,7 @@ def _in_c(record: RecordLike, stall: Stall, inside: tuple[Frame, ...], code: str
     if bare and _IO_CODE.search(code) and not call and (_IO_WAIT.search(wchan) or not wchan):
         on = f" (kernel: {wchan})" if wchan else ""
         return Wait("io", surer if wchan else "hypothesis", f"waits in a read or write{on}")
-    held = _LOCK_CODE.search(code) or any(_LOCK_CALL.search(frame.function) for frame in inside)
+    held = waits_for_another(code) or any(_LOCK_CALL.search(frame.function) for frame in inside)
     if bare and held and idle and call in ("", "futex", "futex_waitv"):
         what = _what_lock(code)
         forked = roles(record).get(stall.pid or 0) == "worker"  # what it waits for may have been held when it was made
@@ -217,7 +216,7 @@ def _at(stack: Stack) -> Frame | None:
 def _cure_of_child(at: Frame) -> str:
     if at.name in ("_finalize_join", "_exit_function"):
         return "take everything out of the queue before the join: a child ends only when what it put has been taken"
-    if _LOCK_CODE.search(at.code):
+    if waits_for_another(at.code):
         return _FORKED
     return "see why the child does not go on from that line; give the wait a timeout"
 

@@ -10,6 +10,7 @@ from holter.diagnosis.core.evidence import latest
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import P, RecordLike
 from holter.diagnosis.memory.memory_looks import memory_looks
+from holter.facts.group_memory import kept
 from holter.record.events.recorder import Exited
 from holter.record.events.timeline import (
     Apple,
@@ -208,7 +209,6 @@ def _swap_behind(record: RecordLike, kind: str) -> float:
 
 
 def _group_points(record: RecordLike) -> Points:
-    # The page cache is given back on demand; only what lies in shared memory and in files kept in memory is not.
     held_by_shm = {
         m: max(0.0, (reading.total or 0) - (reading.free or 0)) for m, reading in record.readings(SharedMemory)
     }
@@ -220,9 +220,8 @@ def _group_points(record: RecordLike) -> Points:
         if path is not None and reading.path != path:
             found.clear()
         path = reading.path
-        cached, swapped = reading.file or 0.0, reading.swap_usage or 0.0
-        kept = reading.shmem
-        found.append((m, max(0.0, usage - cached + min(cached, shm if kept is None else kept)) + swapped))
+        shared = shm if reading.shmem is None else reading.shmem
+        found.append((m, kept(usage, reading.file or 0.0, shared) + (reading.swap_usage or 0.0)))
     return tuple(found)
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from holter.diagnosis.core.evidence import user_files
+from holter.diagnosis.core.frames import Placed, culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.nonfinite import Nonfinite
 from holter.finding import Culprit
@@ -37,10 +38,7 @@ def made_line(record: RecordLike, seen: Nonfinite, what: str) -> Culprit | None:
         if event.what == what and event.file and (pid is None or event.pid in (pid, None))
         if event.m <= seen.event.m + 1
     ]
-    if not made:
-        return None
-    last = made[-1]
-    return Culprit(last.file, last.line or 0, last.function, last.code)
+    return culprit_on(made[-1]) if made else None
 
 
 def optimizer_line(record: RecordLike, seen: Nonfinite) -> Culprit | None:
@@ -162,9 +160,6 @@ def _computes_nan(node: ast.AST) -> bool:
 def operation_line(seen: Nonfinite) -> Culprit | None:
     """Give the line of the operation, where the look or the graph knows it."""
     event = seen.event
-    if event.file:
-        return Culprit(event.file, event.line or 0, event.function, event.code)
     sure = [slope for slope in event.slopes if slope.sure] or event.slopes
-    for place in (*(place for slope in sure for place in slope.lines), *event.lines):
-        return Culprit(place.file, place.line or 0, place.function, place.code)
-    return None
+    places: list[Placed] = [event, *(place for slope in sure for place in slope.lines), *event.lines]
+    return next((line for place in places if (line := culprit_on(place)) is not None), None)

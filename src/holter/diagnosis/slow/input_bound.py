@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import cores_of, cpu_of
 from holter.diagnosis.slow.data_wait import DataWait, data_wait_of
@@ -79,10 +80,7 @@ def culprit_of(found: DataWait) -> Culprit | None:
     """Give the user's line that makes the data, else the loader's own."""
     if found.line is not None:
         return found.line.culprit
-    loader = found.loader
-    if loader is None or not loader.file or not loader.line:
-        return None
-    return Culprit(loader.file, loader.line, loader.function, loader.code)
+    return culprit_on(found.loader)
 
 
 def _words(record: RecordLike, found: DataWait) -> dict[str, str]:

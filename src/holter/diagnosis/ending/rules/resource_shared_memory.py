@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 
+from holter.diagnosis.core.evidence import loader_with_workers
+from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.raised import culprit_of, message_of, raised_at_end
 from holter.diagnosis.ending.tracebacks import printed_text
-from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
-from holter.record.events.agent import Made
+from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.timeline import SharedMemory
 from holter.units import share, size
 
@@ -56,20 +57,13 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         evidence.append(Evidence("exception", raised.headline, raised.when))
     elif bus or crashed:
         evidence.append(Evidence("signal", "SIGBUS, as when a page of shared memory cannot be had"))
-    culprit = (culprit_of(raised) if named or bus else None) or _loader(record)
+    # Where no traceback leads to a line: the loader's, whose batches travel through shared memory.
+    culprit = (culprit_of(raised) if named or bus else None) or culprit_on(loader_with_workers(record))
     cures = (
         Cure("give the container more: docker run --shm-size=8g (or --ipc=host)", "", "exact"),
         Cure("or need less: fewer workers, or a smaller prefetch_factor, in the DataLoader", "", "equivalent"),
     )
     return Finding(CAUSE, grade, claim, tuple(evidence), culprit, cures)
-
-
-def _loader(record: RecordLike) -> Culprit | None:
-    """Name the loader with workers, where no traceback leads to a line: its batches travel through shared memory."""
-    for event in record.of(Made)[::-1]:
-        if event.what == "loader" and (event.num_workers or 0) > 0:
-            return Culprit(event.file, event.line or 0, event.function, event.code)
-    return None
 
 
 def _room(record: RecordLike) -> tuple[float | None, float | None]:

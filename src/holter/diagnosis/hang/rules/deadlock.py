@@ -10,15 +10,12 @@ Cure: the lock or queue on that line: a timeout, one order of locks, a reader fo
 
 from __future__ import annotations
 
-import re
-
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.hang.blocking import blocked_in
+from holter.facts.lock_lines import takes_a_lock
 from holter.finding import Cure, Ending, Finding
 
 CAUSE = "hang.deadlock"
-
-_LOCKS = re.compile(r"^(?:async )?with |acquire\(")
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
@@ -27,7 +24,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if found is None or found.detail != "deadlock":
         return None
     cure = found.cure or "give the wait a timeout: it then raises where it waits"
-    if found.others and not all(_LOCKS.search(code) for code in (found.line_code, found.others[0][1].code)):
+    if found.others and not all(takes_a_lock(code) for code in (found.line_code, found.others[0][1].code)):
         cure = f"see why that thread does not go on at {found.others[0][1].short}"
     elif found.others:
         cure = "take the locks in one order in all threads; a timeout on the wait shows it as an error"

@@ -9,10 +9,12 @@ Cure: a smaller prefetch_factor, fewer workers, smaller batches.
 
 from __future__ import annotations
 
+from holter.diagnosis.core.evidence import loader_with_workers
+from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.exhaustion import exhaustion_of
-from holter.diagnosis.memory.loader_memory import PREFETCH_BY_DEFAULT, loader_of
-from holter.finding import Culprit, Cure, Ending, Evidence, Finding
+from holter.diagnosis.memory.loader_memory import PREFETCH_BY_DEFAULT
+from holter.finding import Cure, Ending, Evidence, Finding
 from holter.units import count, size
 
 CAUSE = "oversize.prefetch"
@@ -24,7 +26,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = exhaustion_of(record, ending)
     if found is None or found.waiting is None:
         return None
-    loader, waiting = loader_of(record), found.waiting
+    loader, waiting = loader_with_workers(record), found.waiting
     workers, ahead = loader.num_workers or 0, loader.prefetch_factor or PREFETCH_BY_DEFAULT
     claim = (
         f"batches that wait for the trainer do not fit: up to {count(workers * ahead)} of them ({count(workers)} "
@@ -39,5 +41,4 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         cures.insert(
             0, Cure("make fewer batches ahead", f"prefetch_factor={min(PREFETCH_BY_DEFAULT, ahead - 1)}", "exact")
         )
-    culprit = Culprit(loader.file, loader.line or 0, loader.function, loader.code) if loader.file else None
-    return Finding(CAUSE, found.grade, claim, evidence, culprit, tuple(cures))
+    return Finding(CAUSE, found.grade, claim, evidence, culprit_on(loader), tuple(cures))

@@ -11,10 +11,11 @@ Cure: tensors, which are sent through shared memory; a file that each worker ope
 
 from __future__ import annotations
 
+from holter.diagnosis.core.evidence import loader_with_workers
+from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.exhaustion import exhaustion_of
-from holter.diagnosis.memory.loader_memory import loader_of
-from holter.finding import Culprit, Cure, Ending, Finding
+from holter.finding import Cure, Ending, Finding
 from holter.units import count
 
 CAUSE = "oversize.spawned-workers"
@@ -26,7 +27,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = exhaustion_of(record, ending)
     if found is None or found.shape != "spawned":
         return None
-    loader = loader_of(record)
+    loader = loader_with_workers(record)
     workers = loader.num_workers or 0
     each = f"each of {count(workers)} data workers" if workers > 1 else "the data worker"
     claim = f"{each} is sent a copy of the dataset, since it is not forked but started anew: {found.words}"
@@ -36,5 +37,4 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         Cure("or fork the workers, where no thread or GPU was used before", 'multiprocessing_context="fork"', "exact"),
         Cure("use fewer workers", "", "exact"),
     )
-    culprit = Culprit(loader.file, loader.line or 0, loader.function, loader.code) if loader.file else None
-    return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures)
+    return Finding(CAUSE, found.grade, claim, found.evidence, culprit_on(loader), cures)

@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 
 from holter.diagnosis.core.evidence import user_files
+from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.step_times import anatomy_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
@@ -120,5 +121,4 @@ def _never_moved(record: RecordLike) -> _Why | None:
     if re.fullmatch(r"[\w.]+ = [\w.]+\(.*\)", made.code):
         how = f'- {made.code}\n+ {made.code}.to("{device}")'
     cure = Cure(f'move the model and each batch to it: .to("{device}")', how, "equivalent")
-    culprit = Culprit(made.file, made.line or 0, made.function, made.code)
-    return _Why("the script never moves its model to it", (cure,), "supported", culprit)
+    return _Why("the script never moves its model to it", (cure,), "supported", culprit_on(made))

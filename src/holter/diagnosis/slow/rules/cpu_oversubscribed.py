@@ -19,7 +19,8 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from holter.diagnosis.core.evidence import last_processes, roles
+from holter.diagnosis.core.evidence import last_processes, loader_with_workers, roles
+from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import CpuShare, cpu_share_of
 from holter.diagnosis.slow.step_times import anatomy_of
@@ -79,7 +80,9 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
         of_them = f"each of {count(workers)} data workers computes with {each} threads or more"
         claim = f"{of_them}, and there are {found.cores:g} cores: {waited}"
         proof = _proof(record, found, set_to)
-        return Finding(CAUSE, "supported", claim, proof, _culprit(record) or _loader(record), _ONE_EACH)
+        return Finding(
+            CAUSE, "supported", claim, proof, _culprit(record) or culprit_on(loader_with_workers(record)), _ONE_EACH
+        )
     fair = max(1, cores // ranks)
     claim = f"{max(found.wanting, demand):.0f} threads of the run want to compute on {found.cores:g} cores: {waited}"
     return Finding(CAUSE, "supported", claim, _proof(record, found, set_to), _culprit(record), _cures(record, fair))
@@ -102,13 +105,6 @@ def _threads_of_workers(record: RecordLike) -> tuple[int, int]:
     usual = [int(median(threads)) for threads in most.values()]
     several = [threads for threads in usual if threads >= 2]
     return (len(several), min(several)) if len(several) >= 2 and len(several) > len(usual) / 2 else (0, 0)
-
-
-def _loader(record: RecordLike) -> Culprit | None:
-    for event in record.of(Made)[::-1]:
-        if event.what == "loader" and event.num_workers and event.file:
-            return Culprit(event.file, event.line or 0, event.function, event.code)
-    return None
 
 
 def _computing(record: RecordLike) -> list[int]:
