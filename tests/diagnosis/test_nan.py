@@ -9,8 +9,7 @@ from tests.diagnosis.build import TRAINER, causes, exception, ordinary_run
 
 from holter.diagnosis.core.doctor import verdict
 from holter.diagnosis.core.figures import exhibits
-from holter.diagnosis.nonfinite.edge_calls import edge_calls
-from holter.diagnosis.nonfinite.nonfinite import growth_of
+from holter.diagnosis.nonfinite.nonfinite import edge_calls, growth_of
 from holter.diagnosis.nonfinite.repaired_line import repaired_line
 from holter.views.text import write_verdict
 

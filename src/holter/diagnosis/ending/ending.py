@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import CRASHES, Exit, exit_of
+from holter.diagnosis.ending.exits import CRASHES, Exit, exit_of, sent_signal
 from holter.diagnosis.ending.oom_killer import OomKill, explains, oom_kill_of
 from holter.diagnosis.ending.raised import lost_a_worker, raised_at_end
-from holter.diagnosis.ending.senders import sent_signal
 from holter.diagnosis.ending.words import (
     crashed,
     failed,

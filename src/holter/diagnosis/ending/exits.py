@@ -1,4 +1,4 @@
-"""How the command left: its code or signal, also where a shell or a launcher stands in between."""
+"""How the command left: its code or signal, also where a shell or a launcher stands in between; and who sent it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holter.diagnosis.core.frames import short_path
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.tracebacks import printed_text
 from holter.record.events.agent import ExitCalled, UncaughtException
-from holter.record.events.recorder import Ended, Exited
+from holter.record.events.recorder import Ended, Exited, SignalReceived
 
 _LINUX = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
@@ -40,6 +40,8 @@ _CHILD_DEATHS = (
     re.compile(r"died with <Signals\.(?P<name>SIG[A-Z]+): \d+>"),
     re.compile(r"line \d+:\s+(?P<pid>\d+) (?P<words>Killed|Terminated|Segmentation fault|Bus error|Aborted)"),
 )
+# A trainer that catches a signal writes a checkpoint first; schedulers wait about that long for it.
+_TIME_TO_LEAVE = 120.0
 
 
 @dataclass(frozen=True)
@@ -137,3 +139,37 @@ def platform_of(record: RecordLike) -> str:
 def under_timeout(record: RecordLike) -> bool:
     """Tell whether the command was started through timeout(1)."""
     return bool(record.facts.words) and short_path(record.facts.words[0]) in ("timeout", "gtimeout")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A signal that reached Holter, who sent it, and when (wall-clock seconds)."""
+
+    name: str
+    who: str = ""
+    sender: str = ""
+    when: float | None = None
+
+
+def sent_signal(record: RecordLike, left: Exit) -> Sent | None:
+    """Give the signal that the end of the run answers to: the same one, or any one if it left by itself."""
+    platform = platform_of(record)
+    for event in reversed(record.of(SignalReceived)):
+        name = signal_name(event.signal, platform)
+        late = left.m is not None and not left.m - _TIME_TO_LEAVE <= event.m <= left.m + 1
+        # A person who is refused by Ctrl-C goes on to SIGKILL; the two are one wish.
+        fits = left.signal is None or name == left.signal
+        if name not in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGXCPU", "SIGKILL") or late or not fits:
+            continue
+        return Sent(name, _who(event), event.sender, event.t)
+    return None
+
+
+def _who(event: SignalReceived) -> str:
+    sender, pid, uid = event.sender, event.sender_pid, event.sender_uid
+    if pid == 0:
+        return sender or "the kernel or the terminal"
+    known = sender or "a process"
+    details = [f"pid {pid}"] if pid else []
+    details += [f"user {uid}"] if uid is not None and pid else []
+    return f"{known} ({', '.join(details)})" if details else sender

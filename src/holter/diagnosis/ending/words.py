@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from holter.diagnosis.core.frames import short_path
 from holter.diagnosis.core.progress import place, progress_of
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import Exit
+from holter.diagnosis.ending.exits import Exit, Sent
 from holter.diagnosis.ending.oom_killer import OomKill, oom_evidence
 from holter.diagnosis.ending.raised import culprit_frame, lost_a_worker, raised_at_end
-from holter.diagnosis.ending.senders import Sent
 from holter.diagnosis.ending.shortfall import deliberate_stop, shortfall_of
 from holter.diagnosis.ending.tracebacks import printed_text
 from holter.diagnosis.hang.stalls import open_stall, stacks_of, stalled_for, waits_in

@@ -13,9 +13,8 @@ from __future__ import annotations
 import re
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.ending.exits import exit_of, sent_signal
 from holter.diagnosis.ending.raised import raised_at_end
-from holter.diagnosis.ending.senders import sent_signal
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.recorder import Started
 
