@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import P, RecordLike
-from holter.record.events.agent import AgentHello, Made, UncaughtException
+from holter.record.events.agent import Adapter, AgentHello, Made, UncaughtException
 from holter.record.events.looks import NonfiniteLook, Trace
 from holter.record.events.recorder import NoAgent, ProcessGone, ProcessJoined, Spawned
 from holter.record.events.schema import ProcessEvent
@@ -86,6 +86,17 @@ def loader_with_workers(record: RecordLike) -> Made:
     """Give the loader with the most workers, an empty one where there is none."""
     found = [event for event in record.of(Made) if event.what == "loader" and event.num_workers]
     return max(found, key=lambda event: event.num_workers or 0, default=Made())
+
+
+def on_macos(record: RecordLike) -> bool:
+    """Tell whether the run was on macOS, whatever machine its record is read on."""
+    return record.facts.platform.lower().startswith(("darwin", "macos"))
+
+
+@once
+def frameworks_on(record: RecordLike) -> set[str]:
+    """Give the frameworks of which the steps are seen."""
+    return {event.framework for event in record.of(Adapter) if event.state == "on"}
 
 
 def wall(record: RecordLike, m: float | None) -> float | None:

@@ -8,7 +8,7 @@ from statistics import median
 from holter.diagnosis.core.epochs import EpochBegin, by_span, epochs_of, levels, rises_between
 from holter.diagnosis.core.evidence import roles, wall
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.progress import Progress, progress_of
+from holter.diagnosis.core.progress import Progress, progress_of, windows_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.core.trend import Trend, stairs, trend_of
 from holter.diagnosis.ending.exits import ended_at
@@ -18,7 +18,7 @@ from holter.diagnosis.memory.exhaustion import Exhaustion, exhaustion_of
 from holter.diagnosis.memory.loader_memory import shared_memory_growth
 from holter.diagnosis.memory.memory import MemoryCurve, Points, allocated_curve, memory_curve
 from holter.finding import Ending, Evidence, Forecast, Grade
-from holter.record.events.timeline import Processes, StepWindow
+from holter.record.events.timeline import Processes
 from holter.units import count, size
 
 # What grew by less than this is nobody's trouble, whatever its share of a small program.
@@ -239,7 +239,7 @@ def extrapolation_of(record: RecordLike, curve: MemoryCurve, progress: Progress)
 def forecast_of(record: RecordLike, ahead: Extrapolation, curve: MemoryCurve) -> Forecast | None:
     """Turn the step at which a limit is met into a time, by the pace of the last steps."""
     progress = progress_of(record)
-    windows = [line for line in record.of(StepWindow) if line.pid == progress.pid and line.n]
+    windows = windows_of(record)
     if not windows or not progress.step or progress.last_step_m is None:
         return None
     late = windows[-30:]

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from holter.diagnosis.core.epochs import epochs_of
+from holter.diagnosis.core.evidence import frameworks_on
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.progress import Progress, progress_of
@@ -30,7 +31,7 @@ from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, grown_i
 from holter.diagnosis.memory.pool import first_size
 from holter.diagnosis.memory.worker_pages import WorkerPages, copied_pages, taken_by_workers
 from holter.finding import Ending, Evidence, Grade
-from holter.record.events.agent import Adapter, Batch, Made
+from holter.record.events.agent import Batch, Made
 from holter.units import count, duration, share, size
 
 _ON_DEVICE = re.compile(
@@ -292,8 +293,7 @@ def _before_the_first_step(
     reached: str,
 ) -> tuple[str, bool, str]:
     # Without an adapter there may well be steps that nobody saw.
-    seen = any(event.state == "on" for event in record.of(Adapter))
-    steady = steady_rise(curve) if curve is not None and not seen else None
+    steady = steady_rise(curve) if curve is not None and not frameworks_on(record) else None
     if steady is not None:
         return "leak", False, f"memory grew steadily by {size(steady)} over the run, until {reached}"
     looks = memory_looks(record)

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from statistics import median
 
+from holter.diagnosis.core.evidence import frameworks_on
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
@@ -13,7 +14,7 @@ from holter.diagnosis.slow.cpu_share import cpu_of, cpu_of_threads, cpu_share_of
 from holter.diagnosis.slow.slow_looks import DataLook, Looks, commonest_line, looks_of
 from holter.diagnosis.slow.step_times import Anatomy, anatomy_of
 from holter.finding import Evidence, Grade
-from holter.record.events.agent import Adapter, Made
+from holter.record.events.agent import Made
 from holter.record.events.looks import DataThread, Feed, FitInput
 from holter.record.events.timeline import Network, Nvidia, Processes
 from holter.units import duration, share, size
@@ -195,7 +196,7 @@ def _input(record: RecordLike, pid: int) -> FitInput:
 
 def _usual_source(record: RecordLike, loader: Made | None) -> str:
     """Say what a loop of the user's own draws from: PyTorch's loaders, or a dataset of TensorFlow's."""
-    frameworks = {event.framework for event in record.of(Adapter) if event.state == "on"}
+    frameworks = frameworks_on(record)
     return "tf.data" if not loader and "tensorflow" in frameworks and "torch" not in frameworks else "loader"
 
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 
+from holter.diagnosis.core.evidence import on_macos
 from holter.diagnosis.core.progress import lasted
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import ended_at, platform_of
+from holter.diagnosis.ending.exits import ended_at
 from holter.diagnosis.ending.raised import culprit_of, message_of, raised_at_end
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.recorder import Gap
@@ -56,7 +57,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if raised is not None:
         claim += f"; {raised.name} came {duration(max(0.0, after))} after it woke: the connection did not survive"
     evidence = [Evidence("asleep", f"for {duration(nap[1])}", nap[3]) for nap in naps[-3:]]
-    keep = "caffeinate -is" if platform_of(record).lower().startswith(("darwin", "macos")) else "systemd-inhibit"
+    keep = "caffeinate -is" if on_macos(record) else "systemd-inhibit"
     cures = (
         Cure("keep the machine awake while it trains", f"{keep} holter run -- COMMAND"),
         Cure("write checkpoints, so that a run that loses its connections goes on from one"),

@@ -10,9 +10,10 @@ Cure: run with CUDA_LAUNCH_BLOCKING=1 to see the kernel; check the driver's log;
 
 from __future__ import annotations
 
+from holter.diagnosis.core.evidence import on_macos
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.hang.blocking import blocked_in
-from holter.diagnosis.memory.unified import on_apple, pressure_evidence
+from holter.diagnosis.memory.unified import pressure_evidence
 from holter.finding import Cure, Ending, Finding
 
 CAUSE = "hang.device"
@@ -23,7 +24,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = blocked_in(record, ending)
     if found is None or found.detail != "device":
         return None
-    if on_apple(record):
+    if on_macos(record):
         metal = Cure(
             "torch.mps.synchronize() after each part of the step, for one run: the one that waits is the cause"
         )
