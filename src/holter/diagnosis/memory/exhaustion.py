@@ -30,7 +30,7 @@ from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_cur
 from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, grown_in_a_loop, memory_looks
 from holter.diagnosis.memory.pool import first_size
 from holter.diagnosis.memory.worker_pages import WorkerPages, copied_pages, taken_by_workers
-from holter.finding import Ending, Evidence, Grade
+from holter.finding import Culprit, Ending, Evidence, Grade
 from holter.record.events.agent import Batch, Made
 from holter.units import count, duration, share, size
 
@@ -96,6 +96,10 @@ class Exhaustion:
     asked: float | None = None  # bytes of the allocation that was refused
     reached: str = ""  # how near the limit it was seen to come
     waiting: Waiting | None = None  # for the shape `prefetch`
+
+    @property
+    def culprit(self) -> Culprit | None:
+        return self.frame.culprit if self.frame is not None else None
 
 
 @once

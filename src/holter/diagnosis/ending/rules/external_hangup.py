@@ -23,8 +23,8 @@ CAUSE = "external.hangup"
 _GONE = "[Errno 5] Input/output error"
 _PRINTS = re.compile(r"\bprint\(|\bstd(?:out|err)\b|\bflush\(|\btqdm\b|\blog(?:ger|ging)?\.|\bsecho\(|\becho\(|\bfit\(")
 _CURES = (
-    Cure("start it in tmux or screen", "", "exact"),
-    Cure("nohup holter run -- COMMAND &", "the run then outlives the terminal", "exact"),
+    Cure("start it in tmux or screen"),
+    Cure("nohup holter run -- COMMAND &", "the run then outlives the terminal"),
 )
 
 

@@ -24,7 +24,7 @@ from holter.finding import Cure, Ending, Evidence, Finding, Grade
 CAUSE = "hang.collective"
 
 _EVEN = Cure("give every rank the same number of steps (drop_last=True, or the Join context)", "", "equivalent")
-_ALL = Cure("let all ranks make this call, outside of the `if` that asks for the rank", "", "exact")
+_ALL = Cure("let all ranks make this call, outside of the `if` that asks for the rank")
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:

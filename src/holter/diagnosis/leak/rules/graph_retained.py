@@ -83,11 +83,9 @@ def _cures(found: LeakCause, statement: Growing | None, lines: list[str], line: 
         how = f"- {statement.code}\n+ {kept}" if kept != statement.code else ""
         cut = cut if parts is None else ".item() for a number, .detach() for a tensor"
     title = "keep the number, not the tensor" if cut == ".item()" else "cut it from its graph before keeping it"
-    cures = [Cure(f"{title}: {cut}", how, "exact")]
+    cures = [Cure(f"{title}: {cut}", how)]
     if holder.between_steps:
-        cures.insert(
-            0, Cure("make no graph where nothing is trained: torch.no_grad()", _no_graph(lines, line), "exact")
-        )
+        cures.insert(0, Cure("make no graph where nothing is trained: torch.no_grad()", _no_graph(lines, line)))
     return tuple(cures)
 
 

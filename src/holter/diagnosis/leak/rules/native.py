@@ -36,7 +36,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if found is None or found.cause != CAUSE:
         return None
     ran_out = exhaustion_of(record, ending)
-    culprit = ran_out.frame.culprit if ran_out is not None and ran_out.frame is not None else None
+    culprit = ran_out.culprit if ran_out is not None else None
     looked = _looked(record, found)
     if looked is None:
         kept = "losses with their graph (use loss.item()), lists, caches, models made in a loop"

@@ -61,8 +61,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         f"{size(held.total - held.others)} were left for this run"
     )
     evidence = [Evidence("held by others", f"{_named(one)}: {size(_bytes(one))}") for one in held.whom[:4]]
-    culprit = found.frame.culprit if found.frame is not None else None
-    return Finding(CAUSE, held.grade, claim, (*evidence, *found.evidence), culprit, _cures(record, held))
+    return Finding(CAUSE, held.grade, claim, (*evidence, *found.evidence), found.culprit, _cures(record, held))
 
 
 def _on_device(record: RecordLike, found: Exhaustion) -> Held | None:

@@ -68,7 +68,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
     )
     cures = (
         Cure("let it sleep between two looks: time.sleep(1.0)", "", "equivalent"),
-        Cure("start fewer of them, or give them the lowest priority: os.nice(19)", "", "exact"),
+        Cure("start fewer of them, or give them the lowest priority: os.nice(19)"),
     )
     return Finding(CAUSE, grade, claim, evidence, _culprit(record), cures)
 
