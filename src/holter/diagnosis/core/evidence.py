@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import P, RecordLike
+from holter.finding import Culprit
 from holter.record.events.agent import Adapter, AgentHello, Made, UncaughtException
 from holter.record.events.looks import NonfiniteLook, Trace
 from holter.record.events.recorder import NoAgent, ProcessGone, ProcessJoined, Spawned
 from holter.record.events.schema import ProcessEvent
 from holter.record.events.timeline import Disk, FileSystem, Process, Processes
+from holter.source.lines import culprit_at
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,16 @@ def user_files(record: RecordLike) -> list[str]:
     found += [event.file for event in record.of(Trace)]
     found += [frame.file for event in record.of(UncaughtException) for frame in event.frames]
     return [file for file in dict.fromkeys(found) if file and record.source(file)]
+
+
+def first_in_sources(record: RecordLike, find: Callable[[list[str]], int | None]) -> Culprit | None:
+    """Give the line that a look at the user's files finds in the first of them, the script itself before others."""
+    for file in user_files(record):
+        lines = record.source(file)
+        line = find(lines)
+        if line is not None:
+            return culprit_at(file, lines, line)
+    return None
 
 
 def loader_with_workers(record: RecordLike) -> Made:

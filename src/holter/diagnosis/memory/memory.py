@@ -133,10 +133,7 @@ def device_curve(record: RecordLike) -> MemoryCurve | None:
             held = line.driver or line.reserved or line.allocated
             if held is not None:
                 used.setdefault(0, []).append((line.m, held))
-    if not used:
-        return None
-    fullest = max(used, key=lambda index: used[index][-1][1])
-    return MemoryCurve(tuple(sorted(used[fullest])), totals.get(fullest), "device")
+    return _of_the_fullest(used, totals)
 
 
 @once
@@ -147,10 +144,7 @@ def own_device_curve(record: RecordLike) -> MemoryCurve | None:
         for row in reading.rows:
             if row.tree:
                 own.setdefault(row.index or 0, []).append((m, row.tree))
-    if not own:
-        return None
-    fullest = max(own, key=lambda index: own[index][-1][1])
-    return MemoryCurve(tuple(own[fullest]), None, "device")
+    return _of_the_fullest(own, {})
 
 
 @once
@@ -161,16 +155,16 @@ def allocated_curve(record: RecordLike) -> MemoryCurve | None:
         allocated = line.allocated
         if allocated is not None:
             held.setdefault(line.device or 0, []).append((line.m, allocated))
-    if not held:
+    last = [row for _, reading in record.readings(Nvidia)[-1:] for row in reading.rows]
+    return _of_the_fullest(held, {row.index or 0: row.total for row in last if row.total})
+
+
+def _of_the_fullest(used: dict[int, list[tuple[float, float]]], totals: dict[int, float]) -> MemoryCurve | None:
+    """Give the curve of the device that holds the most at the end, against its size where that is known."""
+    fullest = max(used, key=lambda index: used[index][-1][1], default=None)
+    if fullest is None:
         return None
-    fullest = max(held, key=lambda index: held[index][-1][1])
-    totals = [
-        total
-        for _, reading in record.readings(Nvidia)[-1:]
-        for row in reading.rows
-        if (row.index or 0) == fullest and (total := row.total)
-    ]
-    return MemoryCurve(tuple(sorted(held[fullest])), totals[0] if totals else None, "device")
+    return MemoryCurve(tuple(sorted(used[fullest])), totals.get(fullest), "device")
 
 
 def process_curve(record: RecordLike, pid: int | None, whole_run: MemoryCurve | None) -> MemoryCurve | None:

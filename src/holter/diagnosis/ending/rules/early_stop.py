@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holter.diagnosis.core.evidence import user_files
+from holter.diagnosis.core.evidence import first_in_sources
 from holter.diagnosis.core.frames import short_path
 from holter.diagnosis.core.rule import RecordLike, Rule
 from holter.diagnosis.ending.one_shot import read_once
@@ -34,33 +34,24 @@ def input_exhausted(record: RecordLike, ending: Ending) -> Finding | None:
     evidence = (Evidence("steps", found.words), Evidence("warning", found.warning))
     cures = (Cure("dataset.repeat() before fit, or leave steps_per_epoch out so that it is counted", "", "equivalent"),)
     claim = f"the input ran out after {found.words}, and the framework only warned"
-    return Finding("early-stop.input-exhausted", "established", claim, evidence, _asked_for(record), cures)
+    line = first_in_sources(record, _asked_for)
+    return Finding("early-stop.input-exhausted", "established", claim, evidence, line, cures)
 
 
 def _read_once(record: RecordLike, found: Shortfall) -> Finding:
     """Input that was empty after its first pass, such as a generator: the later epochs trained on nothing."""
-    culprit = None
-    for file in user_files(record):
-        line = read_once(record.source(file))
-        if line is not None:
-            culprit = culprit_at(file, record.source(file), line)
-            break
+    culprit = first_in_sources(record, read_once)
     claim = f"the input can be read only once, and was empty from then on: {found.words}"
     cure = Cure("make the iterator anew in each epoch, or keep the data in a Dataset or a list", "", "changed")
     grade: Grade = "established" if culprit is not None else "supported"
     return Finding("early-stop.input-exhausted", grade, claim, (Evidence("steps", found.words),), culprit, (cure,))
 
 
-def _asked_for(record: RecordLike) -> Culprit | None:
+def _asked_for(lines: list[str]) -> int | None:
     """Find the line that promises more steps than the input has, in a script with just one such line."""
-    for file in user_files(record):
-        lines = record.source(file)
-        promised = [line for line, name in settings_of(lines, "steps_per_epoch") if name == "steps_per_epoch"]
-        trained = [line for line, _ in calls_of(lines, ("fit",))]
-        for found in (promised, trained):
-            if len(found) == 1:
-                return culprit_at(file, lines, found[0])
-    return None
+    promised = [line for line, name in settings_of(lines, "steps_per_epoch") if name == "steps_per_epoch"]
+    trained = [line for line, _ in calls_of(lines, ("fit",))]
+    return next((found[0] for found in (promised, trained) if len(found) == 1), None)
 
 
 def swallowed_error(record: RecordLike, ending: Ending) -> Finding | None:
