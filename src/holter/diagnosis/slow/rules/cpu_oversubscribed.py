@@ -24,7 +24,7 @@ from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import CpuShare, cpu_share_of
 from holter.diagnosis.slow.step_times import anatomy_of
-from holter.finding import Cure, Ending, Evidence, Finding
+from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 from holter.record.events.agent import FrameworkSettings
 from holter.record.events.timeline import Processes, StepWindow, Threads
 from holter.source.lines import calls_of
