@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 from holter.diagnosis.core.examined import examined
@@ -10,7 +11,8 @@ from holter.diagnosis.core.fitting_cures import fitting_cures
 from holter.diagnosis.core.rule import RecordLike, Rule, find_rules
 from holter.diagnosis.ending.ending import ending_of
 from holter.diagnosis.ending.exits import exit_of
-from holter.finding import GRADE_ORDER, Ending, Finding, Verdict
+from holter.diagnosis.ending.tracebacks import warnings_printed
+from holter.finding import GRADE_ORDER, Ending, Evidence, Finding, Verdict
 from holter.record.events.agent import Adapter, Declined, Intervention
 
 # What is out of order with the machine, then with memory, then with the work itself, then how it came to an end.
@@ -30,7 +32,17 @@ def verdict(record: RecordLike) -> Verdict:
     findings, failed = diagnose(table, ending)
     sure = any(finding.grade != "hypothesis" for finding in findings)
     healthy = (ending.kind == "completed" and not sure) or (ending.kind == "running" and not findings)
+    if not healthy:
+        ending = replace(ending, evidence=(*ending.evidence, *_warned(table, findings)))
     return Verdict(run_of(table), ending, healthy, findings, interventions_of(table), failed)
+
+
+def _warned(record: RecordLike, findings: tuple[Finding, ...]) -> Iterator[Evidence]:
+    """Give the warnings that went by, but for what a finding has told."""
+    told = [one.value for finding in findings for one in finding.evidence]
+    for warning in warnings_printed(record):
+        if not any(value in warning.value for value in told):
+            yield warning
 
 
 def diagnose(
