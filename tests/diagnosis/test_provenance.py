@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from holter.diagnosis.leak.retained_line import call_on, is_reset, object_names
+from holter.diagnosis.leak.object_calls import call_on, is_reset, object_names
 from holter.diagnosis.leak.rules.native import left_on
 from holter.source.provenance import provenance
 

@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from holter.diagnosis.core.epochs import EpochBegin, by_span, epochs_of, levels, rises_between
-from holter.diagnosis.core.evidence import roles, wall
+from holter.diagnosis.core.evidence import wall
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.progress import Progress, progress_of, windows_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.core.trend import Trend, stairs, trend_of
 from holter.diagnosis.ending.exits import ended_at
 from holter.diagnosis.forecast.extrapolate import FEWEST_STEPS, Extrapolation, extrapolate, extrapolate_by_epoch
+from holter.diagnosis.leak.growers import Grower, growers, who_grew
 from holter.diagnosis.leak.growth import by_step, growth_within_step
 from holter.diagnosis.memory.exhaustion import Exhaustion, exhaustion_of
 from holter.diagnosis.memory.loader_memory import shared_memory_growth
 from holter.diagnosis.memory.memory import MemoryCurve, Points, allocated_curve, memory_curve
 from holter.finding import Ending, Evidence, Forecast, Grade
-from holter.record.events.timeline import Processes
 from holter.units import count, size
 
 # What grew by less than this is nobody's trouble, whatever its share of a small program.
@@ -27,9 +27,6 @@ _LARGE = 0.2  # of the limit
 _AT_LIMIT = 0.95
 _STEADY = 0.6  # the later half's slope against the earlier's
 _SUSTAINED = 12  # readings over the growth
-_PART = {"trainer": "trainer", "worker": "workers"}
-# A part of the tree that carries this share of the growth is where it happens.
-_MOST = 0.6
 
 
 @dataclass(frozen=True)
@@ -52,10 +49,6 @@ class Leak:
     progress: Progress
     at_epoch_ends: bool = False
     steps: float = 0.0  # over which it rose
-
-    @property
-    def pid(self) -> int | None:
-        return self.pids[0] if self.pids else None
 
 
 @once
@@ -282,61 +275,3 @@ def _spread(leak: Leak, trend: Trend) -> str:
     if trend.low <= leak.per_step <= trend.high:
         told += f", {size(max(0.0, trend.low))} to {size(trend.high)} per step"
     return told
-
-
-@dataclass(frozen=True)
-class Grower:
-    """A part of the tree, its processes, its private memory over time, and by how much that grew."""
-
-    where: str
-    pids: tuple[int, ...]
-    points: Points
-    rise: float
-
-
-@once
-def private_memory(record: RecordLike, trainer: int | None) -> dict[str, tuple[tuple[int, ...], Points]]:
-    """Give pids and private memory (resident, not shared, and swapped out) over time of each part of the tree."""
-    said = roles(record)
-    curves: dict[str, list[tuple[float, float]]] = {}
-    members: dict[str, dict[int, None]] = {}
-    for m, reading in record.readings(Processes):
-        sums: dict[str, float] = {}
-        for row in reading.rows:
-            pid, held = row.pid, row.rss
-            if pid is None or held is None:
-                continue
-            role = row.role or said.get(pid, "")
-            part = "trainer" if pid == trainer else _PART.get(role, "other")
-            private = max(0.0, held - (row.shared or 0.0)) + (row.swap or 0.0)
-            sums[part] = sums.get(part, 0.0) + private
-            members.setdefault(part, {})[pid] = None
-        for part, total in sums.items():
-            curves.setdefault(part, []).append((m, total))
-    return {part: (tuple(members[part]), tuple(points)) for part, points in curves.items()}
-
-
-def growers(record: RecordLike, trainer: int | None, since: float, until: float) -> list[Grower]:
-    """Give the parts of the tree by how much each grew between two times, the one that grew most first."""
-    found = []
-    for part, (pids, points) in private_memory(record, trainer).items():
-        within = tuple(point for point in points if since <= point[0] <= until)
-        if len(within) >= 2:
-            few = max(1, len(within) // 10)
-            rise = median(v for _, v in within[-few:]) - median(v for _, v in within[:few])
-            found.append(Grower(part, pids, within, rise))
-    return sorted(found, key=lambda grower: -grower.rise)
-
-
-def who_grew(found: list[Grower], rise: float) -> Grower | None:
-    """Name the part that carries most of a rise; workers where nothing resident grew, for pages copied on write.
-
-    A forked worker's pages count as resident from the start: when it writes to them the kernel copies them, and only
-    the container's usage shows it.
-    """
-    if not found:
-        return None
-    top, grown = found[0], sum(max(0.0, one.rise) for one in found)
-    if grown < 0.4 * rise:
-        return next((one for one in found if one.where == "workers"), None)
-    return top if top.rise >= _MOST * grown else None

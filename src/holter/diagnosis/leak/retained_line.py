@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from holter.diagnosis.core.evidence import user_files
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.growing_line import Growing, assigned_line, feeds_back, growing_line
+from holter.diagnosis.leak.object_calls import call_on, is_reset, object_names
 from holter.diagnosis.leak.retained import Holder
 from holter.finding import Culprit
-from holter.source.lines import culprit_at, tree_of
+from holter.source.lines import culprit_at
 
 _KEY = re.compile(r"\[(?P<key>'[^']+'|\"[^\"]+\")\]$")
 _INNER = ("queue", "_data", "data")  # attributes by which libraries hold what the script put into them
-_PART = re.compile(r"_modules\['(?P<module>\w+)'\]|\.?(?P<name>[A-Za-z]\w*)")
-# What is asked of an object, in contrast to what it is handed.
-_ASKS = frozenset(("reset", "compute", "to", "eval", "train", "result", "get", "close", "clear", "items", "keys"))
-_FILLS = ("update", "append", "add", "push", "put", "log", "record", "update_state", "store", "extend")
 
 
 def line_of(record: RecordLike, holder: Holder) -> tuple[Culprit | None, Growing | None]:
     """Give the culprit and the statement on it; for a cache of a function the line of its decorator."""
-    own = record.source(holder.file) if holder.file else []
+    own = record.source(holder.file)
     if holder.scope == "cache":
         return (culprit_at(holder.file, own, holder.line, holder.name), None) if holder.file else (None, None)
     key = _KEY.search(holder.name)
@@ -32,7 +28,7 @@ def line_of(record: RecordLike, holder: Holder) -> tuple[Culprit | None, Growing
     owner = holder.owner if holder.scope in ("attribute", "class") else ""
     for name in _names(holder):
         for file in dict.fromkeys((holder.file, *user_files(record))):
-            lines = record.source(file) if file else []
+            lines = record.source(file)
             found = growing_line(
                 lines, name, function if file == holder.file else "", owner, wanted, top=holder.scope == "global"
             )
@@ -43,14 +39,13 @@ def line_of(record: RecordLike, holder: Holder) -> tuple[Culprit | None, Growing
         return handed[0], None
     if holder.file and holder.line:
         return culprit_at(holder.file, own, holder.line, holder.owner), None
-    line = assigned_line(own, holder.variable, owner) or assigned_line(own, holder.variable)
-    return (culprit_at(holder.file, own, line), None) if line else (None, None)
+    return made_line(record, holder), None
 
 
 def handed_to(record: RecordLike, holder: Holder) -> tuple[Culprit, str] | None:
     """Give the line that hands things to an object of a library's which keeps them, and the object's name."""
     for file in dict.fromkeys((holder.file, *user_files(record))):
-        lines = record.source(file) if file else []
+        lines = record.source(file)
         if any(line.lstrip().startswith(f"class {holder.owner}") for line in lines):
             return None  # the script's own class: its own lines say more
         for name in object_names(holder.name):
@@ -66,7 +61,7 @@ def fed_back(record: RecordLike, chosen: Holder | None, found: Iterable[Holder])
         return chosen
     for one in found:
         if one.single and one.graph and one.nodes >= 0.5 * chosen.nodes and one.grown >= 0.5 * chosen.grown:
-            lines = record.source(one.file) if one.file else []
+            lines = record.source(one.file)
             if feeds_back(lines, one.variable):
                 return one
     return chosen
@@ -74,7 +69,7 @@ def fed_back(record: RecordLike, chosen: Holder | None, found: Iterable[Holder])
 
 def made_line(record: RecordLike, holder: Holder) -> Culprit | None:
     """Give the line that gives a holder its value in the first place."""
-    lines = record.source(holder.file) if holder.file else []
+    lines = record.source(holder.file)
     owner = holder.owner if holder.scope in ("attribute", "class") else ""
     line = assigned_line(lines, holder.variable, owner) or assigned_line(lines, holder.variable)
     return culprit_at(holder.file, lines, line) if line else None
@@ -86,39 +81,3 @@ def _names(holder: Holder) -> list[str]:
     if holder.variable in _INNER and len(path) > 1:
         names.insert(0, path[-2])
     return [name for name in dict.fromkeys(names) if name and name not in ("self", *_INNER)]
-
-
-def object_names(path: str) -> list[str]:
-    """Give the names along a path such as `model._modules['auroc'].target`, without the last, the nearest first."""
-    names = [found["module"] or found["name"] for found in _PART.finditer(path)]
-    return names[-2::-1]
-
-
-def call_on(lines: Sequence[str], name: str) -> int | None:
-    """Give the first line that hands something to the object of this name.
-
-    An object of a library's (a metric, a logger, a queue) holds what it is handed in attributes of its own, which stand
-    nowhere in the script: the line that fills them is the one that calls it.
-    """
-    tree = tree_of(lines)
-    found: list[tuple[int, int]] = []
-    for node in ast.walk(tree) if tree is not None else ():
-        if not isinstance(node, ast.Call) or not (node.args or node.keywords):
-            continue
-        function = node.func
-        if _named(function) == name:
-            found.append((1, node.lineno))
-        elif isinstance(function, ast.Attribute) and _named(function.value) == name and function.attr not in _ASKS:
-            found.append((0 if function.attr in _FILLS else 2, node.lineno))
-    return min(found)[1] if found else None
-
-
-def is_reset(lines: Sequence[str], name: str) -> bool:
-    """Tell whether the script ever empties the object."""
-    return any(re.search(rf"\b{re.escape(name)}\.(?:reset|clear)\w*\(", line) for line in lines)
-
-
-def _named(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""

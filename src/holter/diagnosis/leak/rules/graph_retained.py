@@ -13,7 +13,6 @@ Cure: keep the number, `.item()`, or `.detach()` the tensor; truncate backpropag
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 
 from holter.diagnosis.core.rule import RecordLike
@@ -28,12 +27,6 @@ from holter.source.syntax import parse
 from holter.units import count
 
 CAUSE = "leak.graph-retained"
-_WORDS = re.compile(r"[A-Z]?[a-z]+")
-_NUMBERS = re.compile(r"loss(?:es)?|mse|mae|nll|error|perplexity|acc(?:uracy)?")
-_TENSORS = re.compile(
-    r"out(?:put)?s?|logits?|pred(?:iction)?s?|hidden|states?|embeddings?|features?|activations?|scores?|probs?|latents?|[hyz]"
-)
-_MODELS = re.compile(r"model|net|network|forward")
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
@@ -78,10 +71,10 @@ def _cures(found: LeakCause, statement: Growing | None, lines: list[str], line: 
     cut = ".item()" if scalar and (statement is None or statement.how != "=") else ".detach()"
     how = ""
     if statement is not None and statement.kept and statement.how != "join":
-        parts = cut_parts(statement.kept)
-        kept = statement.keeping_its(cut) if parts is None else statement.keeping(parts)
-        how = f"- {statement.code}\n+ {kept}" if kept != statement.code else ""
-        cut = cut if parts is None else ".item() for a number, .detach() for a tensor"
+        if _is_display(statement.kept):
+            cut = ".item() for a number, .detach() for a tensor"  # which part is which, nobody has seen
+        else:
+            how = f"- {statement.code}\n+ {statement.keeping_its(cut)}"
     title = "keep the number, not the tensor" if cut == ".item()" else "cut it from its graph before keeping it"
     cures = [Cure(f"{title}: {cut}", how)]
     if holder.between_steps:
@@ -97,29 +90,13 @@ def _no_graph(lines: list[str], line: int) -> str:
     return before_function(lines, line, "@torch.no_grad()") if "torch" in imported_names(lines) else ""
 
 
-def cut_parts(kept: str) -> str | None:
-    """Give the display with `.item()` or `.detach()` on its tensors, as their names tell; None for what is no display.
-
-    A part whose name tells nothing may be a number or a text, and stays as it is.
-    """
+def _is_display(kept: str) -> bool:
+    """Tell whether several things are kept as one: a tuple, a list or a dict as it is written."""
     try:
-        tree = parse(f"({kept})").body[0]
+        statement = parse(f"({kept})").body[0]
     except (SyntaxError, ValueError, RecursionError, MemoryError, IndexError):
-        return None
-    value = tree.value if isinstance(tree, ast.Expr) else None
-    if isinstance(value, (ast.Tuple, ast.List)):
-        parts = value.elts
-    elif isinstance(value, ast.Dict):
-        parts = value.values
-    else:
-        return None
-    line = f"({kept})".encode()
-    for part in sorted(parts, key=lambda one: -one.col_offset):
-        call = _call_for(part)
-        if call and part.lineno == part.end_lineno == 1:
-            end = part.end_col_offset or 0
-            line = line[:end] + call.encode() + line[end:]
-    return line.decode()[1:-1]
+        return False
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, (ast.Tuple, ast.List, ast.Dict))
 
 
 def cut_where_used(code: str, variable: str, lines: Sequence[str], *, in_parts: bool) -> str | None:
@@ -159,17 +136,3 @@ def _begins_as_none(lines: Sequence[str], variable: str) -> bool:
                 ):
                     return True
     return False
-
-
-def _call_for(part: ast.expr) -> str:
-    if isinstance(part, ast.Call):
-        name = part.func.attr if isinstance(part.func, ast.Attribute) else getattr(part.func, "id", "")
-        if name in ("item", "detach", "float", "int", "len", "str", "cpu", "numpy", "tolist"):
-            return ""
-        return ".item()" if _says(name, _NUMBERS) else ".detach()" if _says(name, _MODELS) else ""
-    name = part.attr if isinstance(part, ast.Attribute) else part.id if isinstance(part, ast.Name) else ""
-    return ".item()" if _says(name, _NUMBERS) else ".detach()" if _says(name, _TENSORS) else ""
-
-
-def _says(name: str, words: re.Pattern[str]) -> bool:
-    return any(words.fullmatch(word.lower()) for word in _WORDS.findall(name))
