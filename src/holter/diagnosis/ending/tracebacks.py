@@ -11,7 +11,7 @@ from holter.diagnosis.core.frames import Frame, is_user_file, short_path
 from holter.diagnosis.core.rule import RecordLike
 from holter.finding import Evidence
 
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # What launchers write before each line of a rank's output, and the bars of an exception group.
 _PREFIX = re.compile(r"^(?:\[(?:rank|default)\d+\]:\s?|\d+: (?=Traceback|  )|\s+[|+](?:-+)? ?(?=\s|Trace|Exc|\w))")
 _HEAD = re.compile(r"^\s*(?:Original |Exception Group )?Traceback \(most recent call last\):\s*$")
