@@ -21,6 +21,9 @@ _INSTALLED = re.compile(
 _SOURCE = re.compile(r"\.(?:pyw?|ipynb)$|^<(?:stdin|string|ipython|cell)|/ipykernel_|/(?!bin/)[^/.]+/[^/.]+$")
 
 
+_IN_SENTENCE = 60  # characters of code
+
+
 @dataclass(frozen=True)
 class Frame:
     """One call: where it stands, and the code on that line where it was recorded."""
@@ -39,6 +42,11 @@ class Frame:
     @property
     def short(self) -> str:
         return f"{short_path(self.file)}:{self.line}"
+
+    @property
+    def place(self) -> str:
+        """Give the line with the code on it, for a sentence: `train.py:41 (q.get())`."""
+        return f"{self.short} ({self.code[:_IN_SENTENCE]})" if self.code else self.short
 
     @property
     def culprit(self) -> Culprit:

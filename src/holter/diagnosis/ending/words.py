@@ -66,8 +66,7 @@ def running(record: RecordLike) -> Ending:
     busy = f"{cpu:.1f} of a core busy" if cpu < 1 else f"{cpu:.1f} cores busy"
     stack = next((stack for stack in stacks_of(record, ("attach",)) if stack.frames), None)
     at = (stack.user_frames or stack.frames)[0] if stack is not None else None
-    code = f" ({at.code})" if at is not None and at.code else ""
-    seen = f", last seen at {at.short}{code} in {at.function}" if at is not None else ""
+    seen = f", last seen at {at.place} in {at.function}" if at is not None else ""
     return say(record, "running", "is running", None, more=busy + seen)
 
 

@@ -73,7 +73,7 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
     if others and wait.grade == "hypothesis" and in_framework(inside):
         # `fit` draws its data in another thread: what stands in the user's generator there is what it waits for.
         at = others[0][1]
-        fed = f"waits for its data, while the thread that makes them stands at {at.short}{_code(at)}"
+        fed = f"waits for its data, while the thread that makes them stands at {at.place}"
         worker = Stack(mine.pid if mine else None, "worker", (at,))
         wait, words, others = Wait("worker", "supported", fed, "", worker), fed, ()
     holder = holder_of(record, mine.pid if mine else None, line) if locked else None
@@ -86,14 +86,10 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
         words, others = words + holder.words, ()
     elif others:
         name, at = others[0]
-        words += f", while {f'thread {name}' if name else 'another thread'} stands at {at.short}{_code(at)}"
+        words += f", while {f'thread {name}' if name else 'another thread'} stands at {at.place}"
     proof = (*(holder.evidence if holder is not None else ()), *_proof(record, stall, mine))
     proof += steps_evidence(ranks) if wait.detail == "collective" else ()
     return Blocked(wait.detail, wait.grade, words, line, proof, wait.cure, wait.worker, others)
-
-
-def _code(frame: Frame) -> str:
-    return f" ({frame.code})" if frame.code else ""
 
 
 def _other_waits(mine: Stack | None) -> tuple[tuple[str, Frame], ...]:

@@ -93,31 +93,27 @@ def _of_lock(
 ) -> Holder | None:
     taken = _taken_by(record, mine, wanted.last) if mine is not None else None
     if taken is not None and forked:
-        words = f"; it was held since {taken.short}{_code(taken)} when the worker was made"
+        words = f"; it was held since {taken.place} when the worker was made"
         cure = f"release `{wanted.name}` before the workers are made: each gets a copy of it as it is, held for ever"
-        return Holder(words, (Evidence("held by", f"the trainer, since {taken.short}{_code(taken)}"),), cure, True)
+        return Holder(words, (Evidence("held by", f"the trainer, since {taken.place}"),), cure, True)
     if taken is not None:
-        words = f"; the same thread has held it since {taken.short}{_code(taken)}, and a Lock can't be taken twice"
+        words = f"; the same thread has held it since {taken.place}, and a Lock can't be taken twice"
         cure = f"take `{wanted.name}` once: call from outside of the `with`, or make it a threading.RLock()"
-        return Holder(words, (Evidence("held by", f"the same thread, since {taken.short}{_code(taken)}"),), cure, True)
+        return Holder(words, (Evidence("held by", f"the same thread, since {taken.place}"),), cure, True)
     for other in others:
         taken = _taken_by(record, other, wanted.last)
         if taken is None:
             continue
         at, name = other.user[0], other.name or "another thread"
-        proof = [Evidence("held by", f"{name} since {taken.short}{_code(taken)}; it stands at {at.short}{_code(at)}")]
-        words = f"; {name} has held it since {taken.short}{_code(taken)}"
+        proof = [Evidence("held by", f"{name} since {taken.place}; it stands at {at.place}")]
+        words = f"; {name} has held it since {taken.place}"
         theirs = wanted_on(record.source(at.file), at.line)
         back = _taken_by(record, mine, theirs.last) if theirs is not None and mine is not None else None
         if theirs is not None and back is not None:
-            words += (
-                f" and waits at {at.short}{_code(at)} for `{theirs.name}`, which this thread holds since {back.short}"
-            )
-            proof.append(Evidence("held by", f"this thread holds `{theirs.name}` since {back.short}{_code(back)}"))
+            words += f" and waits at {at.place} for `{theirs.name}`, which this thread holds since {back.short}"
+            proof.append(Evidence("held by", f"this thread holds `{theirs.name}` since {back.place}"))
             return Holder(words, tuple(proof), "take the two locks in the same order in both threads", True)
-        return Holder(
-            f"{words} and stands at {at.short}{_code(at)}", tuple(proof), f"see why {name} does not go on", True
-        )
+        return Holder(f"{words} and stands at {at.place}", tuple(proof), f"see why {name} does not go on", True)
     return None
 
 
@@ -160,11 +156,9 @@ def _of_served(record: RecordLike, wanted: Wanted, line: Frame, others: list[Thr
         met = next((f for f in other.user if f.file == line.file and f.name == function), None)
         if met is not None and function:
             stands = other.user[0]
-            words = f"; `{wanted.name}` is {verb} by {other.name or 'a thread'}, which stands at {stands.short}"
-            proof = Evidence("serves", f"{other.name} at {stands.short}{_code(stands)}")
-            return Holder(
-                words + _code(stands), (proof,), f"see why that thread does not go on at {stands.short}", True
-            )
+            words = f"; `{wanted.name}` is {verb} by {other.name or 'a thread'}, which stands at {stands.place}"
+            proof = Evidence("serves", f"{other.name} at {stands.place}")
+            return Holder(words, (proof,), f"see why that thread does not go on at {stands.short}", True)
     if not function or function == line.name:
         return None
     died = next((one for one in printed_tracebacks(record) if any(f.name == function for f in one.frames)), None)
@@ -188,10 +182,6 @@ def _timeout(wanted: Wanted) -> str:
 
 def _short(line: Frame, at: int) -> str:
     return f"{line.short.rpartition(':')[0]}:{at}"
-
-
-def _code(frame: Frame) -> str:
-    return f" ({frame.code[:60]})" if frame.code else ""
 
 
 @dataclass(frozen=True)

@@ -165,8 +165,7 @@ def _child(record: RecordLike, stall: Stall, stacks: list[Stack], sure: Grade) -
     seen = next((stack for stack in stacks if stack.role == "child" and _at(stack) is not None), None)
     at = _at(seen) if seen is not None else None
     if seen is not None and at is not None:
-        code = f" ({at.code[:60]})" if at.code else ""
-        stands = f"stands at {at.short}{code}" if at.user else "waits until what it put into a queue has been taken"
+        stands = f"stands at {at.place}" if at.user else "waits until what it put into a queue has been taken"
         words = f"waits for its child process (pid {seen.pid}), which {stands}"
         return Wait("deadlock", sure, words, _cure_of_child(at))
     if len(mine) != 1:
@@ -184,8 +183,7 @@ def _message(stacks: list[Stack], sure: Grade) -> Wait:
     for stack in stacks:
         at = _at(stack) if stack.role == "child" else None
         if at is not None:
-            code = f" ({at.code[:60]})" if at.code else ""
-            words += f"; its child (pid {stack.pid}) stands at {at.short}{code}"
+            words += f"; its child (pid {stack.pid}) stands at {at.place}"
             return Wait("deadlock", sure, words, f"see why the child does not send from {at.short}")
     return Wait("deadlock", sure, words, "see that the other side sends, and that it is still there")
 
