@@ -10,7 +10,7 @@ from typing import Any
 
 from holter.diagnosis.core.evidence import series
 from holter.diagnosis.core.examined import Examined, examined
-from holter.diagnosis.core.progress import windows_of
+from holter.diagnosis.core.progress import last_sample, windows_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import ended_at
 from holter.diagnosis.memory.exhaustion import exhaustion_of
@@ -20,7 +20,7 @@ from holter.figures.shape import Ahead, Chart, Points, chart_of, thin
 from holter.finding import Ending
 from holter.record.events.agent import AgentHello
 from holter.record.events.recorder import ForecastTold
-from holter.record.events.timeline import Apple, MachineMemory, Nvidia, Pressure, Processes, Sample
+from holter.record.events.timeline import Apple, MachineMemory, Nvidia, Pressure, Processes
 from holter.units import size
 
 _MOST_SPANS = 1500
@@ -52,7 +52,7 @@ def rate_chart(record: Examined, start: float) -> Chart | None:
     """Steps per second, with the silence at the end: a hang is a curve that falls to zero."""
     windows = windows_of(record)
     done, taken = sum(line.n or 0 for line in windows), sum(line.sum or 0.0 for line in windows)
-    last = max((line.m for line in record.of(Sample)), default=0.0)
+    last = last_sample(record) or 0.0
     if not windows or not done:
         return None
     length = max(last, windows[-1].m) - windows[0].m
@@ -230,7 +230,7 @@ def pace(record: RecordLike, spans: int) -> tuple[float, float, tuple[float, ...
     Gives when the first span begins, how long each is, and the steps per second in it.
     """
     windows = windows_of(record)
-    last = max((line.m for line in record.of(Sample)), default=0.0)
+    last = last_sample(record) or 0.0
     if len(windows) < 4:
         return None
     begin = windows[0].m

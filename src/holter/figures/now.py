@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from holter.diagnosis.core.examined import Examined
-from holter.diagnosis.core.progress import progress_of, windows_of
+from holter.diagnosis.core.progress import last_sample, progress_of, windows_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.memory import device_curve, memory_curve
 from holter.figures.shape import short
 from holter.figures.summary import Figures
 from holter.record.events.recorder import ForecastTold, Stall, StallOver
-from holter.record.events.timeline import Sample
 from holter.units import count, duration, rate, size
 
 _LONG = 2.0  # seconds from which it is worth saying how long a phase has been on
@@ -34,7 +33,7 @@ def now_of(record: RecordLike) -> dict[str, Any]:
 def phase_time(record: RecordLike) -> str:
     """How long the present phase has been on, where that is worth a word."""
     since = progress_of(record).phase_since
-    last = max((line.m for line in record.of(Sample)), default=None)
+    last = last_sample(record)
     return duration(last - since) if since and last is not None and last - since >= _LONG else ""
 
 

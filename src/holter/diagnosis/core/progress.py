@@ -96,6 +96,12 @@ def first_line(record: RecordLike) -> float:
 
 
 @once
+def last_sample(record: RecordLike) -> float | None:
+    """Give the time of the last sample of the probes; None where there is none."""
+    return max((line.m for line in record.of(Sample)), default=None)
+
+
+@once
 def last_line(record: RecordLike) -> float:
     """Give the time of the last line that was written; 0 where there is none."""
     return max((number(line.get("m")) or 0.0 for line in (*record.events, *record.timeline)), default=0.0)

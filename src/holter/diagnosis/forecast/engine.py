@@ -89,7 +89,7 @@ class ForecastEngine:
         if out_of_sight(track.foretold, track, course):
             gauge = track.gauge
             text = f"{gauge.subject} has levelled off at {gauge.unit(gauge.used)}; {gauge.wall} will not be reached"
-            track.foretold, track.agreed, track.hushed = None, 0, track.hushed + 1
+            track.foretold, track.agreed = None, 0
             return {"what": gauge.what, "state": "over", "at_step": course.step, "text": text}
         return None
 

@@ -30,7 +30,6 @@ class GaugeSeries:
         self.looked = float("-inf")
         self.foretold: ForecastMade | None = None
         self.agreed = 0
-        self.hushed = 0
         self._own: list[tuple[float, float]] = []
         self._turn = 0
 

@@ -91,7 +91,6 @@ class Exhaustion:
     evidence: tuple[Evidence, ...]
     frame: Frame | None
     progress: Progress
-    in_worker: bool = False
     pages: WorkerPages | None = None  # for the shape `copies`
     asked: float | None = None  # bytes of the allocation that was refused
     reached: str = ""  # how near the limit it was seen to come
@@ -160,7 +159,6 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         frame = (gathered_by(record, victim) if shape == "data" else None) or filled_by(record, victim)
         if frame is None and kill is not None and kill.role == "worker":
             frame = filled_by(record)  # of workers that are alike any may be the one that was looked at
-    in_worker = kill is not None and kill.role == "worker"
     return Exhaustion(
         shape,
         grade,
@@ -170,7 +168,6 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         tuple(evidence),
         frame,
         progress,
-        in_worker,
         pages,
         asked,
         reached,
@@ -183,16 +180,15 @@ def _copies(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | None)
     pages = copied_pages(record, kill.at if kill is not None else None, _LEAST_AT_THE_LIMIT)
     if pages is None or curve is None:
         return None
-    before = [value for m, value in curve.points if m <= pages.since]
-    rise = curve.peak - (before[-1] if before else curve.points[0][1])
+    rise = curve.peak - (curve.by(pages.since) or curve.points[0][1])
     return pages if pages.grown >= _MOST_OF_RISE * min(rise, pages.rise) else None
 
 
 def _while_copied(pages: WorkerPages, curve: MemoryCurve, progress: Progress, reached: str) -> str:
     steps = progress.step or 0
     when = f"within {count(steps)} steps" if steps > 1 else "in the first step" if steps else "before the first step"
-    before = [value for m, value in curve.points if m <= pages.since]
-    return f"memory stood at {size(before[-1])} before them, and {when} {reached}" if before else f"{when} {reached}"
+    before = curve.by(pages.since)
+    return f"memory stood at {size(before)} before them, and {when} {reached}" if before else f"{when} {reached}"
 
 
 def _of_victim(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | None) -> MemoryCurve | None:
@@ -356,8 +352,8 @@ def _rose_in_step(curve: MemoryCurve | None, progress: Progress) -> bool:
     """Tell whether most of the memory came within the phase of the step that the run died in."""
     if curve is None or progress.phase_since is None:
         return False
-    before = [value for m, value in curve.points if m <= progress.phase_since]
-    return bool(before) and before[-1] < 0.6 * curve.peak
+    before = curve.by(progress.phase_since)
+    return before is not None and before < 0.6 * curve.peak
 
 
 def _reached(

@@ -65,8 +65,7 @@ def waiting_batches(record: RecordLike, curve: MemoryCurve, until: float | None,
         return None
     shared = shared_memory_growth(record, until)
     _, workers = taken_by_workers(record, until)
-    before = [value for m, value in curve.points if m <= loader.m]
-    rise = curve.peak - (before[-1] if before else curve.points[0][1])
+    rise = curve.peak - (curve.by(loader.m) or curve.points[0][1])
     if shared < _WAITING * curve.peak or shared + workers < _MOST_OF_RISE * rise:
         return None
     return Waiting(shared, workers)

@@ -65,6 +65,10 @@ class MemoryCurve:
         """Give the share of the limit that was reached in the last seconds."""
         return self.late / self.limit if self.limit else 0.0
 
+    def by(self, m: float) -> float | None:
+        """Give the last reading up to a moment; None before the first."""
+        return next((value for at, value in reversed(self.points) if at <= m), None)
+
     def until(self, m: float) -> MemoryCurve:
         """Give the curve up to a kill: afterwards the tree goes away, and its memory with it."""
         kept = [point for point in self.points if point[0] <= m]
