@@ -49,7 +49,7 @@ def test_a_completed_run_that_leaked_much_is_told():
     assert (found.where, found.grade, found.ended_run) == ("trainer", "supported", False)
     assert found.per_step == pytest.approx(7 * MB, rel=0.1)
     assert found.words.startswith("memory grew 7.")
-    assert found.pid == TRAINER
+    assert found.pids == (TRAINER,)
     assert found.forecast is None
 
 

@@ -58,22 +58,22 @@ def test_losses_with_their_graph_are_named_with_line_and_cure():
 
 
 @pytest.mark.parametrize(
-    ("line", "better"),
+    "line",
     [
-        ("seen.append((loss, model(batch)))", "seen.append((loss.item(), model(batch).detach()))"),
-        ('seen.append({"step": step, "loss": total_loss})', 'seen.append({"step": step, "loss": total_loss.item()})'),
-        ("seen.append([epoch, self.last_output])", "seen.append([epoch, self.last_output.detach()])"),
-        ("seen.append((router, without, valLoss))", "seen.append((router, without, valLoss.item()))"),
+        "seen.append((loss, model(batch)))",
+        'seen.append({"step": step, "loss": total_loss})',
+        "seen.append([epoch, self.last_output])",
     ],
 )
-def test_tuples_with_a_graph_in_them_are_cut_part_by_part(line, better):
-    """What is a number by its name is kept as one, an output is detached, and the rest stays."""
+def test_of_several_things_kept_as_one_nobody_guesses_which_is_a_number(line):
+    """What the parts are is not in the record, and a name proves nothing: said in words, with no diff."""
     record = source(growing(), "seen = []", "for x in loader:", "    " + line)
     row = {"name": "seen", "variable": "seen", "bytes": 6 * GB, "graph": True, "shape": [], "element": "tuple"}
     found = told(held(record, 55, row))
 
     assert found.cause == "leak.graph-retained"
-    assert found.cures[0].how == f"- {line}\n+ {better}"
+    assert ".item() for a number, .detach() for a tensor" in found.cures[0].title
+    assert found.cures[0].how == ""
 
 
 def test_a_sum_that_is_never_cut_from_its_graph():

@@ -8,10 +8,9 @@ import pytest
 from tests.diagnosis.build import TRAINER, causes, exception, ordinary_run
 
 from holter.diagnosis.core.doctor import verdict
-from holter.diagnosis.core.figures import exhibits
-from holter.diagnosis.nonfinite.edge_calls import edge_calls
-from holter.diagnosis.nonfinite.nonfinite import growth_of
+from holter.diagnosis.nonfinite.nonfinite import edge_calls, growth_of
 from holter.diagnosis.nonfinite.repaired_line import repaired_line
+from holter.figures.summary import exhibits
 from holter.views.text import write_verdict
 
 CALM = [2.3, 2.2, 2.25, 2.1, 2.15, 2.0, 2.05, 1.98, 2.0, 1.95, 1.9, 1.97]

@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
-from holter.diagnosis.leak.left_on import left_on
 from holter.diagnosis.leak.object_calls import call_on, is_reset, object_names
+from holter.diagnosis.leak.rules.native import left_on
 from holter.source.provenance import provenance
 
 RATIOS = """

@@ -9,9 +9,9 @@ import pytest
 from build import MONO, WALL, BuiltRecord, exception, ordinary_run, traceback_text
 
 from holter.diagnosis.core.doctor import diagnose, verdict
-from holter.diagnosis.core.figures import exhibits
 from holter.diagnosis.core.rule import HEADINGS, Rule, find_rules
 from holter.diagnosis.ending.ending import ending_of
+from holter.figures.summary import exhibits
 from holter.finding import Finding
 
 ODD = [None, True, -1, 0, 3.5, float("nan"), float("inf"), 10**400, -(10**30), "", "SIGKILL", "\x1b[2J", [], {}, [1],

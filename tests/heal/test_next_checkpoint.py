@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holter.diagnosis.forecast.next_checkpoint import next_checkpoint
+from holter.diagnosis.forecast.engine import next_checkpoint
 from holter.diagnosis.forecast.pace import Pace
 from holter.record.events.agent import NoSpace
 from tests.agent.agent_run import run

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from holter.diagnosis.core.doctor import verdict
-from holter.diagnosis.core.figures import exhibits
 from holter.errors import DamagedRecord, UnknownRun
+from holter.figures.summary import exhibits
 from holter.record import place
 from holter.record.events.recorder import Said, Started
 from holter.record.events.timeline import Sample, StepWindow

@@ -14,7 +14,7 @@ from tests.views.records import ALL, leaking_run
 
 from holter.diagnosis.core.examined import examined
 from holter.diagnosis.ending.ending import ending_of
-from holter.figures.document import charts_of
+from holter.figures.charts import charts_of
 from holter.figures.gauges import gauges_of, meanings
 from holter.record.reader import open_record
 from holter.views.web.metrics import metrics_text

@@ -16,9 +16,9 @@ from tests.views.conftest import keep
 from tests.views.records import ALL
 
 from holter.diagnosis.core.doctor import verdict
-from holter.diagnosis.core.figures import exhibits
 from holter.figures.document import document_of, mask
 from holter.figures.gauges import gauges_of
+from holter.figures.summary import exhibits
 from holter.own_process import own_process
 from holter.record.reader import open_record
 from holter.views.markdown import markdown_of

@@ -13,9 +13,9 @@ from tests.views.records import hanging_run, leaking_run
 
 from holter.diagnosis.core.doctor import verdict
 from holter.figures.attachments import output_lines
-from holter.figures.document import charts_of, document_of
-from holter.figures.shape import Channel, Chart
-from holter.figures.thinning import thin
+from holter.figures.charts import charts_of
+from holter.figures.document import document_of
+from holter.figures.shape import Channel, Chart, thin
 
 
 def document(record):

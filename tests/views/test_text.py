@@ -10,7 +10,7 @@ from build import GB, MB, TRAINER, exception, memory, ordinary_run, without_memo
 from test_rules import odd_record
 
 from holter.diagnosis.core.doctor import verdict
-from holter.diagnosis.core.figures import exhibits
+from holter.figures.summary import exhibits
 from holter.views.text import write_verdict
 
 

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from holter.commands._tell import Stderr
 from holter.diagnosis.core.doctor import verdict
-from holter.diagnosis.core.figures import exhibits
+from holter.figures.summary import exhibits
 from holter.record.reader import open_record
 from holter.views.text import write_verdict
 

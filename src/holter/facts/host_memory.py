@@ -4,6 +4,8 @@ much it holds. Typed, since the planner asks the same.
 
 import os
 
+from .group_memory import kept
+
 _ROOTS = (("/sys/fs/cgroup/memory", "memory"), ("/sys/fs/cgroup", ""), ("/sys/fs/cgroup/unified", ""))
 
 
@@ -13,7 +15,7 @@ def left() -> "int | None":
     for folder, limit in groups():
         used = _number(folder + "/memory.current") or _number(folder + "/memory.usage_in_bytes")
         if used:
-            found.append(limit - (used - _file_pages(folder)))
+            found.append(limit - int(kept(used, *_file_pages(folder))))
     return min(found) if found else None
 
 
@@ -36,10 +38,10 @@ def groups() -> "list[tuple[str, int]]":
 
 
 def _file_pages(folder):
-    """Pages of files can be dropped."""
+    """Bytes of page cache, and what of them is shared memory."""
     table = dict(line.split()[:2] for line in _lines(folder + "/memory.stat"))
-    shared = int(table.get("total_shmem") or table.get("shmem") or 0)
-    return int(table.get("total_cache") or table.get("file") or 0) - shared
+    cached, shared = table.get("total_cache") or table.get("file"), table.get("total_shmem") or table.get("shmem")
+    return int(cached or 0), int(shared or 0)
 
 
 def available() -> "list[int]":

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from holter.diagnosis.core.examined import Examined
+from holter.diagnosis.ending.tracebacks import plain
 from holter.figures.clock import Clock
 from holter.figures.shape import short
 from holter.record.events.agent import Adapter, AgentHello
@@ -18,7 +19,6 @@ _REASONS = ("fatal", "stall", "attach", "memory", "end", "slow")
 _MOST_STACKS, _MOST_THREADS, _MOST_FRAMES = 6, 12, 40
 _MOST_OUTPUT = 100_000
 _MOST_FACTS = 60
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -61,7 +61,7 @@ def _stack(event: Stacks, clock: Clock) -> dict[str, Any]:
 
 def output_lines(output: str, most: int = 400) -> list[str]:
     """The end of the output as it stood on the screen: no colours, and of a progress bar only its last state."""
-    lines = _ESCAPES.sub("", output[-_MOST_OUTPUT:]).replace("\r\n", "\n").split("\n")
+    lines = plain(output[-_MOST_OUTPUT:]).replace("\r\n", "\n").split("\n")
     shown = [_CONTROLS.sub("�", line.rstrip("\r").rpartition("\r")[2])[:2000] for line in lines]
     while shown and not shown[-1].strip():
         shown.pop()

@@ -6,9 +6,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import Examined
-from holter.diagnosis.core.progress import first_line, last_line, lasted
+from holter.diagnosis.core.progress import first_line, last_line, lasted, windows_of
 from holter.figures.shape import short
-from holter.figures.training import windows_of
 from holter.record.events.recorder import Spawned, Started
 
 _MOST = 800

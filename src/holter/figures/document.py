@@ -8,44 +8,17 @@ from dataclasses import asdict
 from typing import Any
 
 from holter.diagnosis.core.examined import Examined, examined
-from holter.diagnosis.core.figures import exhibits
 from holter.diagnosis.core.rule import RecordLike
 from holter.figures.attachments import environment_of, output_lines, stacks_json
+from holter.figures.charts import charts_json, charts_of
 from holter.figures.clock import Clock, clock_of
-from holter.figures.headline import figures_of
 from holter.figures.marks import events_json, finding_json, interventions_json
-from holter.figures.memory import device_chart, memory_chart
-from holter.figures.now import alarm_of, now_of, phase_time
-from holter.figures.shape import Chart
-from holter.figures.system import busy_chart, pressure_chart, swap_chart
-from holter.figures.thinning import thin
-from holter.figures.training import loss_chart, rate_chart, step_chart
-from holter.finding import Ending, Verdict
+from holter.figures.now import alarm_of, figures_of, now_of, phase_time
+from holter.figures.summary import exhibits
+from holter.finding import Verdict
 from holter.record.privacy import mask_text
 
 _A_HOME = re.compile(r"/(?:home|Users)/[^/\s\"']+(?=/)")
-
-
-def charts_of(record: RecordLike, ending: Ending, clock: Clock | None = None) -> list[Chart]:
-    """Every chart that the record has readings for, in the order they are shown."""
-    table = examined(record)
-    start = (clock or clock_of(table)).start
-    made = (
-        memory_chart(table, ending, start),
-        device_chart(table, start),
-        rate_chart(table, start),
-        loss_chart(table, start),
-        step_chart(table, start),
-        busy_chart(table, start),
-        pressure_chart(table, start),
-        swap_chart(table, start),
-    )
-    return [chart for chart in made if chart is not None]
-
-
-def charts_json(charts: list[Chart], columns: int, begin: float | None, end: float | None) -> list[dict[str, Any]]:
-    """The charts between two times, thinned to so many columns of pixels."""
-    return [thin(chart, columns, begin, end).as_json() for chart in charts]
 
 
 def words_of(record: RecordLike, verdict: Verdict, clock: Clock | None = None) -> dict[str, Any]:

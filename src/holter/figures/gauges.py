@@ -7,7 +7,7 @@ from pathlib import Path
 from holter.diagnosis.core.examined import Examined, examined
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.ending.ending import ending_of
-from holter.figures.document import charts_of
+from holter.figures.charts import charts_of
 from holter.figures.now import alarm_of
 from holter.figures.shape import Channel
 from holter.record.recent import recent

@@ -17,13 +17,14 @@ from typing import Any
 
 from holter.diagnosis.core.doctor import verdict
 from holter.diagnosis.core.examined import Examined
-from holter.diagnosis.core.figures import exhibits
 from holter.diagnosis.ending.ending import ending_of
 from holter.errors import HolterError
+from holter.figures.charts import charts_json, charts_of
 from holter.figures.clock import Clock, clock_of
-from holter.figures.document import charts_json, charts_of, words_of
+from holter.figures.document import words_of
 from holter.figures.rows import full_row
 from holter.figures.shape import Chart
+from holter.figures.summary import exhibits
 from holter.finding import Verdict
 from holter.record.follow import Follower
 from holter.record.reader import Record, open_record

@@ -1,18 +1,28 @@
-"""The verdict: how a run ended, and every rule's word on why, the root cause first."""
+"""The verdict: how a run ended, every rule's word on why with the root cause first, and what was done to save it."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 from holter.diagnosis.core.examined import examined
 from holter.diagnosis.core.fitting_cures import fitting_cures
-from holter.diagnosis.core.interventions import interventions_of
-from holter.diagnosis.core.order import in_order
 from holter.diagnosis.core.rule import RecordLike, Rule, find_rules
 from holter.diagnosis.ending.ending import ending_of
 from holter.diagnosis.ending.exits import exit_of
-from holter.finding import Ending, Finding, Verdict
-from holter.record.events.agent import Adapter
+from holter.diagnosis.ending.tracebacks import warnings_printed
+from holter.finding import GRADE_ORDER, Ending, Evidence, Finding, Verdict
+from holter.record.events.agent import Adapter, Declined, Intervention
+
+# What is out of order with the machine, then with memory, then with the work itself, then how it came to an end.
+_CAUSE_TO_EFFECT = (
+    "device-lost", "disk-full", "resource", "recompile", "leak", "oversize", "fragmentation", "thrash", "hang", "nan",
+    "native-crash", "user-error", "early-stop", "input-bound", "overhead", "external", "cpu",
+)  # fmt: skip
+# What makes a run slow, large or worthless, but does not make it stop with an error of its own.
+_NEVER_RAISES = ("recompile", "leak", "thrash", "input-bound", "overhead", "cpu", "nan.unexplained")
+_ITS_OWN_END = ("native-crash", "user-error")
 
 
 def verdict(record: RecordLike) -> Verdict:
@@ -22,7 +32,17 @@ def verdict(record: RecordLike) -> Verdict:
     findings, failed = diagnose(table, ending)
     sure = any(finding.grade != "hypothesis" for finding in findings)
     healthy = (ending.kind == "completed" and not sure) or (ending.kind == "running" and not findings)
+    if not healthy:
+        ending = replace(ending, evidence=(*ending.evidence, *_warned(table, findings)))
     return Verdict(run_of(table), ending, healthy, findings, interventions_of(table), failed)
+
+
+def _warned(record: RecordLike, findings: tuple[Finding, ...]) -> Iterator[Evidence]:
+    """Give the warnings that went by, but for what a finding has told."""
+    told = [one.value for finding in findings for one in finding.evidence]
+    for warning in warnings_printed(record):
+        if not any(value in warning.value for value in told):
+            yield warning
 
 
 def diagnose(
@@ -73,3 +93,42 @@ def run_of(record: RecordLike) -> dict[str, Any]:
         "host": facts.host,
         "frameworks": frameworks,
     }
+
+
+def interventions_of(record: RecordLike) -> tuple[dict[str, Any], ...]:
+    """Give each act once, in order: what it did and what it kept, or why it could not be done."""
+    found = []
+    for event in record.of(Intervention):
+        found.append({**_of(event), "done": True, "keeps": event.keeps, "text": event.text})
+    for declined in record.of(Declined):
+        found.append({**_of(declined), "done": False, "keeps": None, "text": ""})
+    found.sort(key=lambda one: one["when"])
+    return tuple(one for n, one in enumerate(found) if not any(_same(one, other) for other in found[:n]))
+
+
+def _of(event: Intervention | Declined) -> dict[str, Any]:
+    return {"act": event.act, "step": event.step, "when": event.t, "because": event.because}
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Ranks and restarts tell the same act again."""
+    return all(one[key] == other[key] for key in ("act", "done", "text", "because"))
+
+
+def in_order(findings: Collection[Finding], ending: Ending) -> tuple[Finding, ...]:
+    """Put the root cause first and what follows from it after.
+
+    A leak explains the OOM kill, swap explains the slow steps, a dead worker explains the hang. What is sure stands
+    before what is a guess; among the sure ones the way from cause to effect decides, not how sure each of them is.
+    """
+    own_end = ending.kind in ("exception", "crashed") and any(
+        finding.family in _ITS_OWN_END and finding.grade != "hypothesis" for finding in findings
+    )
+
+    def weight(finding: Finding) -> tuple[bool, bool, int, int, str]:
+        family = finding.family
+        aside = own_end and (family in _NEVER_RAISES or finding.cause in _NEVER_RAISES)
+        place = _CAUSE_TO_EFFECT.index(family) if family in _CAUSE_TO_EFFECT else len(_CAUSE_TO_EFFECT)
+        return finding.grade == "hypothesis", aside, place, GRADE_ORDER.get(finding.grade, 9), finding.cause
+
+    return tuple(sorted(findings, key=weight))

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import P, RecordLike
-from holter.record.events.agent import AgentHello, Made, UncaughtException
+from holter.finding import Culprit
+from holter.record.events.agent import Adapter, AgentHello, Made, UncaughtException
 from holter.record.events.looks import NonfiniteLook, Trace
 from holter.record.events.recorder import NoAgent, ProcessGone, ProcessJoined, Spawned
 from holter.record.events.schema import ProcessEvent
 from holter.record.events.timeline import Disk, FileSystem, Process, Processes
+from holter.source.lines import culprit_at
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,33 @@ def user_files(record: RecordLike) -> list[str]:
     found += [event.file for event in record.of(Trace)]
     found += [frame.file for event in record.of(UncaughtException) for frame in event.frames]
     return [file for file in dict.fromkeys(found) if file and record.source(file)]
+
+
+def first_in_sources(record: RecordLike, find: Callable[[list[str]], int | None]) -> Culprit | None:
+    """Give the line that a look at the user's files finds in the first of them, the script itself before others."""
+    for file in user_files(record):
+        lines = record.source(file)
+        line = find(lines)
+        if line is not None:
+            return culprit_at(file, lines, line)
+    return None
+
+
+def loader_with_workers(record: RecordLike) -> Made:
+    """Give the loader with the most workers, an empty one where there is none."""
+    found = [event for event in record.of(Made) if event.what == "loader" and event.num_workers]
+    return max(found, key=lambda event: event.num_workers or 0, default=Made())
+
+
+def on_macos(record: RecordLike) -> bool:
+    """Tell whether the run was on macOS, whatever machine its record is read on."""
+    return record.facts.platform.lower().startswith(("darwin", "macos"))
+
+
+@once
+def frameworks_on(record: RecordLike) -> set[str]:
+    """Give the frameworks of which the steps are seen."""
+    return {event.framework for event in record.of(Adapter) if event.state == "on"}
 
 
 def wall(record: RecordLike, m: float | None) -> float | None:

@@ -11,8 +11,6 @@ from holter.finding import Cure, Finding
 from holter.source.lines import called_name, calls_of
 from holter.source.syntax import parse
 
-_COMMAND = "holter run -- COMMAND"
-
 
 def fitting_cures(finding: Finding, lines: Sequence[str], words: Sequence[str] = ()) -> Finding:
     """Give a finding with the cures that fit these lines of its culprit's file; all of them where none are known.
@@ -25,8 +23,7 @@ def fitting_cures(finding: Finding, lines: Sequence[str], words: Sequence[str] =
 
 
 def _to_paste(cure: Cure, words: Sequence[str]) -> Cure:
-    command = shlex.join(words)
-    title, how = (text.replace(_COMMAND, f"{_COMMAND[:-7]}{command}") for text in (cure.title, cure.how))
+    title, how = (text.replace("-- COMMAND", f"-- {shlex.join(words)}") for text in (cure.title, cure.how))
     return replace(cure, title=title, how=how)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from holter.finding import Culprit
 from holter.record.events.rows import StackFrame
@@ -18,6 +19,9 @@ _INSTALLED = re.compile(
 
 # Python source, a notebook's cell or a script without an ending; libraries and C files are none of these.
 _SOURCE = re.compile(r"\.(?:pyw?|ipynb)$|^<(?:stdin|string|ipython|cell)|/ipykernel_|/(?!bin/)[^/.]+/[^/.]+$")
+
+
+_IN_SENTENCE = 60  # characters of code
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,36 @@ class Frame:
         return f"{short_path(self.file)}:{self.line}"
 
     @property
+    def place(self) -> str:
+        """Give the line with the code on it, for a sentence: `train.py:41 (q.get())`."""
+        return f"{self.short} ({self.code[:_IN_SENTENCE]})" if self.code else self.short
+
+    @property
     def culprit(self) -> Culprit:
         return Culprit(self.file, self.line, self.function, self.code)
+
+
+class Placed(Protocol):
+    """What an event says of a line of the user's; an empty file or no line where it is not known."""
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def line(self) -> int | None: ...
+
+    @property
+    def function(self) -> str: ...
+
+    @property
+    def code(self) -> str: ...
+
+
+def culprit_on(place: Placed | None) -> Culprit | None:
+    """Give the line that an event names; None where it names none."""
+    if place is None or not place.file or not place.line:
+        return None
+    return Culprit(place.file, place.line, place.function, place.code.strip())
 
 
 def short_path(path: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holter.diagnosis.core.evidence import frameworks_on
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import RecordLike
-from holter.record.events.agent import Adapter, EpochBegins, Schedule
+from holter.record.events.agent import EpochBegins, Schedule
 from holter.record.events.recorder import Ended, Exited, Spawned, Started
 from holter.record.events.schema import number
 from holter.record.events.timeline import AgentState, Sample, StepWindow
@@ -82,9 +83,22 @@ def _plan(record: RecordLike, pid: int, said: int | None) -> tuple[int | None, i
     return planned, epochs, source
 
 
+@once
+def windows_of(record: RecordLike) -> list[StepWindow]:
+    """The step windows of the process that speaks for the run."""
+    pid = progress_of(record).pid
+    return [line for line in record.of(StepWindow) if line.pid == pid and (line.n or 0) > 0]
+
+
 def first_line(record: RecordLike) -> float:
     """Give the time of the first line of the timeline; 0 where there is none."""
     return min((number(line.get("m")) or 0.0 for line in record.timeline), default=0.0)
+
+
+@once
+def last_sample(record: RecordLike) -> float | None:
+    """Give the time of the last sample of the probes; None where there is none."""
+    return max((line.m for line in record.of(Sample)), default=None)
 
 
 @once
@@ -116,6 +130,6 @@ def place(record: RecordLike, *, done: bool = False) -> str:
             of = f" of {count(found.planned)}" if found.planned and found.planned >= found.step else ""
             at.append(f"step {count(found.step)}{of}")
         words += ", at " + ", ".join(at)
-    elif any(event.state == "on" for event in record.of(Adapter)):
+    elif frameworks_on(record):
         words += ", before the first step was done"
     return words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -69,16 +70,27 @@ class Rule:
     # False for a fact without a reason: it takes nobody else's word away.
     explains: bool = True
 
+    @classmethod
+    def of(cls, cause: str, examine: Examine, yields_to: tuple[str, ...] = ()) -> Rule:
+        """Give one of several rules of a module: its story is its function's own docstring."""
+        return cls(cause, inspect.cleandoc(examine.__doc__ or ""), examine, yields_to)
+
 
 @cache
 def find_rules() -> tuple[Rule, ...]:
-    """Find every module `<illness>/rules/<name>.py`; adding a rule touches no other file."""
+    """Find every module `<illness>/rules/<name>.py`; adding a rule touches no other file.
+
+    A module is one rule; rules that differ in little more than their words share one, which lists them in `RULES`.
+    """
     package = importlib.import_module("holter.diagnosis")
-    found = []
+    found: list[Rule] = []
     for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if info.ispkg or info.name.split(".")[-2] != "rules":
             continue
         module = importlib.import_module(info.name)
+        if hasattr(module, "RULES"):
+            found.extend(module.RULES)
+            continue
         yields_to = tuple(getattr(module, "YIELDS_TO", ()))
         explains = bool(getattr(module, "EXPLAINS", True))
         found.append(Rule(module.CAUSE, module.__doc__ or "", module.examine, yields_to, explains))

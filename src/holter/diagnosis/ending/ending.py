@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import CRASHES, Exit, exit_of
+from holter.diagnosis.ending.exits import CRASHES, Exit, exit_of, sent_signal
 from holter.diagnosis.ending.oom_killer import OomKill, explains, oom_kill_of
-from holter.diagnosis.ending.raised import lost_a_worker, raised_in
-from holter.diagnosis.ending.senders import sent_signal
+from holter.diagnosis.ending.raised import lost_a_worker, raised_at_end
 from holter.diagnosis.ending.words import (
     crashed,
     failed,
@@ -44,7 +43,7 @@ def ending_of(record: RecordLike) -> Ending:
     by_signal = left.signal or (sent.name if sent and left.code else None)
     if held or (stall is not None and by_signal in _BY_USER):
         return hung(record, left)
-    raised = raised_in(record, left.m)
+    raised = raised_at_end(record)
     # The trainer outlived a worker and raised: that exception is how the run ended, the worker's signal is why.
     struck = left.signal if not (left.child and lost_a_worker(raised)) else None
     if struck in CRASHES:
@@ -75,4 +74,4 @@ def _ended_by(record: RecordLike, kill: OomKill, left: Exit) -> bool:
     # What a trainer says of a worker that is gone depends on where it met it: a lost worker, a reset connection, a
     # broken pipe. That it was a worker or a rank of this run, and that the run failed at once, is enough.
     at_once = left.m is not None and left.m - kill.at <= AT_ONCE and kill.role in ("worker", "trainer")
-    return at_once or lost_a_worker(raised_in(record, left.m))
+    return at_once or lost_a_worker(raised_at_end(record))

@@ -1,16 +1,17 @@
-"""How the command left: its code or signal, also where a shell or a launcher stands in between."""
+"""How the command left: its code or signal, also where a shell or a launcher stands in between; and who sent it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
+from holter.diagnosis.core.evidence import on_macos
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import short_path
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.tracebacks import printed_text
 from holter.record.events.agent import ExitCalled, UncaughtException
-from holter.record.events.recorder import Ended, Exited
+from holter.record.events.recorder import Ended, Exited, SignalReceived
 
 _LINUX = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
@@ -40,6 +41,8 @@ _CHILD_DEATHS = (
     re.compile(r"died with <Signals\.(?P<name>SIG[A-Z]+): \d+>"),
     re.compile(r"line \d+:\s+(?P<pid>\d+) (?P<words>Killed|Terminated|Segmentation fault|Bus error|Aborted)"),
 )
+# A trainer that catches a signal writes a checkpoint first; schedulers wait about that long for it.
+_TIME_TO_LEAVE = 120.0
 
 
 @dataclass(frozen=True)
@@ -54,30 +57,36 @@ class Exit:
     t: float | None = None
 
 
-def signal_name(value: str | int | None, platform: str = "") -> str:
+def signal_name(value: str | int | None, *, macos: bool = False) -> str:
     """Give a signal's name from a name or a number, or the empty text."""
     said = value.strip().upper() if isinstance(value, str) else ""
     if said and not said.isdigit():
         return (said if said.startswith("SIG") else f"SIG{said}")[:20]
     found = int(said[:4]) if said else value
-    table = _DARWIN if platform.lower().startswith(("darwin", "macos")) else _LINUX
+    table = _DARWIN if macos else _LINUX
     return table.get(found, f"signal {found}") if isinstance(found, int) and found > 0 else ""
 
 
 @once
 def exit_of(record: RecordLike) -> Exit | None:
     """Read the exit from the recorder's `end`, else from the keeper's `exited`."""
-    platform = platform_of(record)
+    macos = on_macos(record)
     told: list[Exited] = [*reversed(record.of(Ended)), *reversed(record.of(Exited))]
     for event in told:
-        code, name = event.exit_code, signal_name(event.signal, platform)
+        code, name = event.exit_code, signal_name(event.signal, macos=macos)
         if code is None and not name:
             continue
         if code is not None and code < 0 and not name:
-            name, code = signal_name(-code, platform), None
+            name, code = signal_name(-code, macos=macos), None
         # The keeper saw the child end; the recorder may come round to it seconds later.
         return _through_shell(record, Exit(code, name or None, m=min(one.m for one in told), t=event.t))
     return None
+
+
+def ended_at(record: RecordLike) -> float | None:
+    """Give the moment of the exit (monotonic); None before it, or where it was not seen."""
+    left = exit_of(record)
+    return left.m if left is not None else None
 
 
 def _through_shell(record: RecordLike, found: Exit) -> Exit:
@@ -90,7 +99,7 @@ def _through_shell(record: RecordLike, found: Exit) -> Exit:
         return Exit(found.code, death[0], True, death[1], found.m, found.t)
     # 128+N is a shell's word for a signal, unless the user's own code chose that number.
     chosen = any(event.status == str(found.code) for event in record.of(ExitCalled))
-    table = _DARWIN if platform_of(record).lower().startswith(("darwin", "macos")) else _LINUX
+    table = _DARWIN if on_macos(record) else _LINUX
     if found.code > 128 and not chosen and found.code - 128 in table:
         return Exit(found.code, table[found.code - 128], True, None, found.m, found.t)
     return found
@@ -123,11 +132,40 @@ def _first_failure(said: str) -> str:
     return said[:others] + said[root:]
 
 
-def platform_of(record: RecordLike) -> str:
-    """Give the platform's name."""
-    return record.facts.platform
-
-
 def under_timeout(record: RecordLike) -> bool:
     """Tell whether the command was started through timeout(1)."""
     return bool(record.facts.words) and short_path(record.facts.words[0]) in ("timeout", "gtimeout")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A signal that reached Holter, who sent it, and when (wall-clock seconds)."""
+
+    name: str
+    who: str = ""
+    sender: str = ""
+    when: float | None = None
+
+
+def sent_signal(record: RecordLike, left: Exit) -> Sent | None:
+    """Give the signal that the end of the run answers to: the same one, or any one if it left by itself."""
+    macos = on_macos(record)
+    for event in reversed(record.of(SignalReceived)):
+        name = signal_name(event.signal, macos=macos)
+        late = left.m is not None and not left.m - _TIME_TO_LEAVE <= event.m <= left.m + 1
+        # A person who is refused by Ctrl-C goes on to SIGKILL; the two are one wish.
+        fits = left.signal is None or name == left.signal
+        if name not in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGXCPU", "SIGKILL") or late or not fits:
+            continue
+        return Sent(name, _who(event), event.sender, event.t)
+    return None
+
+
+def _who(event: SignalReceived) -> str:
+    sender, pid, uid = event.sender, event.sender_pid, event.sender_uid
+    if pid == 0:
+        return sender or "the kernel or the terminal"
+    known = sender or "a process"
+    details = [f"pid {pid}"] if pid else []
+    details += [f"user {uid}"] if uid is not None and pid else []
+    return f"{known} ({', '.join(details)})" if details else sender

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holter.diagnosis.core.evidence import Rise, last_processes, last_rise, roles, tree_pids, wall
 from holter.diagnosis.core.examined import once
@@ -113,7 +113,7 @@ def _told(record: RecordLike, kill: OomKill) -> OomKill:
     held = kill.held or next((row.rss for row in seen if row.rss), None)
     name = next((row.name for row in seen), "")
     part = roles(record).get(kill.pid or 0, "")
-    return OomKill(kill.scope, kill.at, kill.pid, part, name, held, kill.rise, kill.text)
+    return replace(kill, role=part, name=name, held=held)
 
 
 def oom_evidence(record: RecordLike, kill: OomKill) -> tuple[Evidence, ...]:

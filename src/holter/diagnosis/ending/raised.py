@@ -8,7 +8,9 @@ from holter.diagnosis.core.evidence import roles
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame, frames_of, last_user_frame
 from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.exits import ended_at
 from holter.diagnosis.ending.tracebacks import Raised, as_traceback, parse_tracebacks, printed_tracebacks
+from holter.finding import Culprit
 from holter.record.events.agent import StepError, UncaughtException
 
 _WORKER_LOST = re.compile(
@@ -41,6 +43,11 @@ def raised_in(record: RecordLike, end: float | None) -> Raised | None:
     return found
 
 
+def raised_at_end(record: RecordLike) -> Raised | None:
+    """Give the exception that the run ended with; of one that is on, the one that it last met."""
+    return raised_in(record, ended_at(record))
+
+
 def raised_from(event: UncaughtException | StepError) -> Raised:
     """Read an exception from an event that describes one."""
     cause: Raised | None = None
@@ -61,6 +68,12 @@ def culprit_frame(raised: Raised) -> Frame | None:
         if frame is not None:
             return frame
     return None
+
+
+def culprit_of(raised: Raised | None) -> Culprit | None:
+    """Give the same line as a finding has it; None without an exception, or a line of the user's in it."""
+    frame = culprit_frame(raised) if raised is not None else None
+    return frame.culprit if frame is not None else None
 
 
 def message_of(raised: Raised | None) -> str:

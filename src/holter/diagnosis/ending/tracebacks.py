@@ -1,15 +1,17 @@
-"""Tracebacks that went by in the command's output, parsed back into exceptions and frames."""
+"""Tracebacks and warnings that went by in the command's output, parsed back into exceptions, frames and evidence."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.frames import Frame, is_user_file
+from holter.diagnosis.core.frames import Frame, is_user_file, short_path
 from holter.diagnosis.core.rule import RecordLike
+from holter.finding import Evidence
 
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # What launchers write before each line of a rank's output, and the bars of an exception group.
 _PREFIX = re.compile(r"^(?:\[(?:rank|default)\d+\]:\s?|\d+: (?=Traceback|  )|\s+[|+](?:-+)? ?(?=\s|Trace|Exc|\w))")
 _HEAD = re.compile(r"^\s*(?:Original |Exception Group )?Traceback \(most recent call last\):\s*$")
@@ -17,6 +19,14 @@ _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d{1,9})(?:, in 
 _LAST = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?$")
 _MARKS = re.compile(r"^[\s~^]*$|^\s+\[Previous line repeated")
 _CHAINED = ("The above exception was the direct cause of", "During handling of the above exception")
+# As Python itself prints a warning: what a traceback ends with has no file, what a compiler prints no class.
+_WARNING = re.compile(
+    r"^(?P<file>[/<.][^:\n]{0,400}|[^\s:]{1,400}\.py):(?P<line>\d{1,9}): (?P<kind>(?:\w+\.)*[A-Z]\w*Warning): "
+    r"(?P<said>\S[^\n]{0,200})",
+    re.MULTILINE,
+)
+_ABOUT_LATER = ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning")  # releases to come, not this run
+_MOST_WARNINGS = 3
 # A traceback of thousands of lines (deep recursion) is not worth more time than this many.
 _MOST_LINES = 20000
 _LONGEST_HEADLINE = 160
@@ -92,6 +102,17 @@ def last_line_with(pattern: re.Pattern[str], said: str) -> str:
     ends = [at for mark in "\n\r" if (at := said.find(mark, found.end())) >= 0]
     line = said[max(begin, found.start() - 150) : min([*ends, found.end() + 150])]
     return line.strip()
+
+
+def warnings_printed(record: RecordLike) -> tuple[Evidence, ...]:
+    """Give the last warnings that Python printed, each once."""
+    times: Counter[str] = Counter()
+    for match in _WARNING.finditer(printed_text(record).replace("\r", "\n")):
+        if match["kind"].rpartition(".")[2] not in _ABOUT_LATER:
+            said = f"{short_path(match['file'])}:{match['line']}: {match['kind']}: {match['said'].rstrip()}"
+            times[said] = times.pop(said, 0) + 1  # to the end: the last ones count
+    last = list(times.items())[-_MOST_WARNINGS:]
+    return tuple(Evidence("warning", said + (f" ({n} times)" if n > 1 else "")) for said, n in last)
 
 
 def parse_tracebacks(output: str) -> list[Raised]:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from holter.diagnosis.core.frames import short_path
 from holter.diagnosis.core.progress import place, progress_of
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import Exit
+from holter.diagnosis.ending.exits import Exit, Sent
 from holter.diagnosis.ending.oom_killer import OomKill, oom_evidence
-from holter.diagnosis.ending.raised import culprit_frame, lost_a_worker, raised_in
-from holter.diagnosis.ending.senders import Sent
+from holter.diagnosis.ending.raised import culprit_frame, lost_a_worker, raised_at_end
 from holter.diagnosis.ending.shortfall import deliberate_stop, shortfall_of
 from holter.diagnosis.ending.tracebacks import printed_text
 from holter.diagnosis.hang.stalls import open_stall, stacks_of, stalled_for, waits_in
@@ -23,11 +22,11 @@ from holter.units import duration
 
 def oom_killed(record: RecordLike, kill: OomKill, left: Exit) -> Ending:
     """Tell an OOM kill, and whether the trainer or a worker was the victim."""
-    worker = kill.role == "worker" or lost_a_worker(raised_in(record, left.m))
+    worker = kill.role == "worker" or lost_a_worker(raised_at_end(record))
     evidence = list(oom_evidence(record, kill))
     if not worker:
         return say(record, "oom-killed", "was killed by the kernel: out of memory", left, evidence)
-    raised = raised_in(record, left.m)
+    raised = raised_at_end(record)
     after = f"; the trainer then raised {raised.name}" if raised is not None else ""
     if raised is not None:
         evidence.append(Evidence("what followed", raised.headline, raised.when))
@@ -44,7 +43,7 @@ def stopped_by_holter(record: RecordLike) -> bool:
 def hung(record: RecordLike, left: Exit | None) -> Ending:
     """Tell a hang: for how long, and what it waits in."""
     stall = open_stall(record) or (record.of(Stall) or [Stall()])[-1]
-    took = stalled_for(record, stall, left.m if left else None)
+    took = stalled_for(record, stall)
     if record.facts.attached is not None:
         watched = (
             f"did not move in the {duration(took)} that Holter watched it" if took is not None else "does not move"
@@ -67,8 +66,7 @@ def running(record: RecordLike) -> Ending:
     busy = f"{cpu:.1f} of a core busy" if cpu < 1 else f"{cpu:.1f} cores busy"
     stack = next((stack for stack in stacks_of(record, ("attach",)) if stack.frames), None)
     at = (stack.user_frames or stack.frames)[0] if stack is not None else None
-    code = f" ({at.code})" if at is not None and at.code else ""
-    seen = f", last seen at {at.short}{code} in {at.function}" if at is not None else ""
+    seen = f", last seen at {at.place} in {at.function}" if at is not None else ""
     return say(record, "running", "is running", None, more=busy + seen)
 
 
@@ -92,7 +90,7 @@ def killed(record: RecordLike, left: Exit, sent: Sent | None) -> Ending:
 
 def failed(record: RecordLike, left: Exit) -> Ending:
     """Tell a non-zero exit by its exception, else by its code."""
-    raised = raised_in(record, left.m)
+    raised = raised_at_end(record)
     if raised is None:
         words = f"ended with exit code {left.code} and no traceback"
         for event in record.of(ExitCalled):

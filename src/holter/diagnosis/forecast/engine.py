@@ -11,16 +11,14 @@ from typing import Any
 from holter.diagnosis.core.epochs import rises_between
 from holter.diagnosis.forecast.extrapolate import USED, Extrapolation, extrapolate, extrapolate_by_epoch
 from holter.diagnosis.forecast.gauges import Gauges
-from holter.diagnosis.forecast.message import ForecastMade, moved_far, out_of_sight, words_of
-from holter.diagnosis.forecast.next_checkpoint import next_checkpoint
 from holter.diagnosis.forecast.pace import Pace
-from holter.diagnosis.forecast.series import GaugeSeries
+from holter.diagnosis.forecast.series import ForecastMade, GaugeSeries, moved_far, out_of_sight, words_of
 from holter.diagnosis.forecast.slowing import StepTimes
 from holter.diagnosis.leak.retained_live import Holding, Source
 from holter.record.events.agent import NoSpace
 from holter.record.events.kinds import typed
 from holter.record.events.timeline import Processes, Sample, StepWindow
-from holter.units import count, duration
+from holter.units import count, duration, size
 
 _EACH = 0.45  # seconds between two looks at the same track, and the part of the run's age
 _EACH_OF_AGE = 0.02
@@ -91,7 +89,7 @@ class ForecastEngine:
         if out_of_sight(track.foretold, track, course):
             gauge = track.gauge
             text = f"{gauge.subject} has levelled off at {gauge.unit(gauge.used)}; {gauge.wall} will not be reached"
-            track.foretold, track.agreed, track.hushed = None, 0, track.hushed + 1
+            track.foretold, track.agreed = None, 0
             return {"what": gauge.what, "state": "over", "at_step": course.step, "text": text}
         return None
 
@@ -211,3 +209,22 @@ def _same_beyond(
     expected = found.slope * span * (1 - 1 / max(2, len(later) // few))
     room = limit - (points[-1][1] - found.rise)
     return found if risen >= 0.7 * expected and risen >= 0.04 * room else None
+
+
+def next_checkpoint(event: NoSpace, course: Pace) -> dict[str, Any] | None:
+    """Give the forecast for a disk that has no room for one more; None where there may be no next one."""
+    took, free, folder = event.bytes, event.free, event.path
+    if not took or free is None or not folder:
+        return None
+    step, every, saves = event.step or 0, event.every or 0, event.saves or 0
+    planned = course.planned or None
+    if (planned is None and saves < 2) or (planned is not None and step + every > planned):
+        return None
+    left = f"{size(free)} are left" if free else "nothing is left"
+    told: dict[str, Any] = {"what": "disk", "name": folder, "state": "foreseen", "at_step": step}
+    told |= {"used": (event.total or 0.0) - free, "limit": event.total}
+    told |= {"step": step + every} if every else {}
+    when = f", about step {step + every:,}," if every else ""
+    return told | {
+        "text": f"the next checkpoint of {size(took)}{when} will not fit: {left} on {folder}; make room there"
+    }

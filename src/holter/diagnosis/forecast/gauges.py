@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from holter.facts.group_memory import kept
 from holter.record.events.schema import Line
 from holter.record.events.timeline import (
     Cgroup,
@@ -62,9 +63,8 @@ class Gauges:
         limit, usage = group.limit, group.usage
         if not limit or usage is None:
             return
-        cached, shared = group.file or 0.0, group.shmem
-        kept = min(cached, self._shm if shared is None else shared)
-        used = max(0.0, usage - cached + kept) + (group.swap_usage or 0.0)
+        shared = self._shm if group.shmem is None else group.shmem
+        used = kept(usage, group.file or 0.0, shared) + (group.swap_usage or 0.0)
         machine, allowed = self._machine.swap_total or 0.0, group.swap_limit
         swap = min(machine, allowed) if allowed is not None else machine
         wall = f"the container's limit of {size(limit)}" + (f" and its {size(swap)} of swap" if swap else "")

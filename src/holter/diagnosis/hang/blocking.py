@@ -8,7 +8,6 @@ from holter.diagnosis.core.evidence import last_processes
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.hang.lock_holder import holder_of
 from holter.diagnosis.hang.ranks import at_fault, disagreement, ranks_of, steps_evidence
 from holter.diagnosis.hang.stalls import Stack, open_stall, stacks_of, stall_line, stalled_for, threshold
@@ -74,7 +73,7 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
     if others and wait.grade == "hypothesis" and in_framework(inside):
         # `fit` draws its data in another thread: what stands in the user's generator there is what it waits for.
         at = others[0][1]
-        fed = f"waits for its data, while the thread that makes them stands at {at.short}{_code(at)}"
+        fed = f"waits for its data, while the thread that makes them stands at {at.place}"
         worker = Stack(mine.pid if mine else None, "worker", (at,))
         wait, words, others = Wait("worker", "supported", fed, "", worker), fed, ()
     holder = holder_of(record, mine.pid if mine else None, line) if locked else None
@@ -87,14 +86,10 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
         words, others = words + holder.words, ()
     elif others:
         name, at = others[0]
-        words += f", while {f'thread {name}' if name else 'another thread'} stands at {at.short}{_code(at)}"
+        words += f", while {f'thread {name}' if name else 'another thread'} stands at {at.place}"
     proof = (*(holder.evidence if holder is not None else ()), *_proof(record, stall, mine))
     proof += steps_evidence(ranks) if wait.detail == "collective" else ()
     return Blocked(wait.detail, wait.grade, words, line, proof, wait.cure, wait.worker, others)
-
-
-def _code(frame: Frame) -> str:
-    return f" ({frame.code})" if frame.code else ""
 
 
 def _other_waits(mine: Stack | None) -> tuple[tuple[str, Frame], ...]:
@@ -103,8 +98,8 @@ def _other_waits(mine: Stack | None) -> tuple[tuple[str, Frame], ...]:
 
 
 def _proof(record: RecordLike, stall: Stall, mine: Stack | None) -> tuple[Evidence, ...]:
-    found, left = [], exit_of(record)
-    took = stalled_for(record, stall, left.m if left is not None else None)
+    found = []
+    took = stalled_for(record, stall)
     if took is not None:
         limit = threshold(stall) if record.facts.attached is None else ""
         found.append(Evidence("no progress", f"for {duration(took)}" + (f" ({limit})" if limit else "")))

@@ -1,17 +1,35 @@
-"""Who holds what a hung thread waits for: the thread itself, another one, or nobody any more."""
+"""Who holds what a hung thread waits for: the thread itself, another one, or nobody any more.
+
+What a line waits for, and where the script takes, gives or serves the same thing, is read from the source.
+"""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holter.diagnosis.core.evidence import roles
 from holter.diagnosis.core.frames import Frame, frames_of, innermost_first
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.tracebacks import printed_tracebacks
-from holter.diagnosis.hang.locking import Wanted, calls_on, held_since, wanted_on
 from holter.diagnosis.hang.stalls import main_thread
 from holter.finding import Evidence
 from holter.record.events.recorder import Stacks
+from holter.source.lines import tree_of
+
+# A waiting call, the kind of thing it waits for, and the calls that would end the wait.
+_CALLS = {
+    "acquire": ("lock", ("release",)),
+    "get": ("queue", ("put", "put_nowait", "append")),
+    "put": ("full queue", ("get", "get_nowait", "popleft")),
+    "wait": ("event", ("set", "notify", "notify_all", "notifyAll", "wait")),
+    "wait_for": ("event", ("set", "notify", "notify_all", "notifyAll")),
+    "join": ("join", ("task_done",)),
+    "result": ("future", ("set_result", "set_exception")),
+    "recv": ("pipe", ("send", "send_bytes")),
+}
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 @dataclass(frozen=True)
@@ -75,31 +93,27 @@ def _of_lock(
 ) -> Holder | None:
     taken = _taken_by(record, mine, wanted.last) if mine is not None else None
     if taken is not None and forked:
-        words = f"; it was held since {taken.short}{_code(taken)} when the worker was made"
+        words = f"; it was held since {taken.place} when the worker was made"
         cure = f"release `{wanted.name}` before the workers are made: each gets a copy of it as it is, held for ever"
-        return Holder(words, (Evidence("held by", f"the trainer, since {taken.short}{_code(taken)}"),), cure, True)
+        return Holder(words, (Evidence("held by", f"the trainer, since {taken.place}"),), cure, True)
     if taken is not None:
-        words = f"; the same thread has held it since {taken.short}{_code(taken)}, and a Lock can't be taken twice"
+        words = f"; the same thread has held it since {taken.place}, and a Lock can't be taken twice"
         cure = f"take `{wanted.name}` once: call from outside of the `with`, or make it a threading.RLock()"
-        return Holder(words, (Evidence("held by", f"the same thread, since {taken.short}{_code(taken)}"),), cure, True)
+        return Holder(words, (Evidence("held by", f"the same thread, since {taken.place}"),), cure, True)
     for other in others:
         taken = _taken_by(record, other, wanted.last)
         if taken is None:
             continue
         at, name = other.user[0], other.name or "another thread"
-        proof = [Evidence("held by", f"{name} since {taken.short}{_code(taken)}; it stands at {at.short}{_code(at)}")]
-        words = f"; {name} has held it since {taken.short}{_code(taken)}"
+        proof = [Evidence("held by", f"{name} since {taken.place}; it stands at {at.place}")]
+        words = f"; {name} has held it since {taken.place}"
         theirs = wanted_on(record.source(at.file), at.line)
         back = _taken_by(record, mine, theirs.last) if theirs is not None and mine is not None else None
         if theirs is not None and back is not None:
-            words += (
-                f" and waits at {at.short}{_code(at)} for `{theirs.name}`, which this thread holds since {back.short}"
-            )
-            proof.append(Evidence("held by", f"this thread holds `{theirs.name}` since {back.short}{_code(back)}"))
+            words += f" and waits at {at.place} for `{theirs.name}`, which this thread holds since {back.short}"
+            proof.append(Evidence("held by", f"this thread holds `{theirs.name}` since {back.place}"))
             return Holder(words, tuple(proof), "take the two locks in the same order in both threads", True)
-        return Holder(
-            f"{words} and stands at {at.short}{_code(at)}", tuple(proof), f"see why {name} does not go on", True
-        )
+        return Holder(f"{words} and stands at {at.place}", tuple(proof), f"see why {name} does not go on", True)
     return None
 
 
@@ -142,11 +156,9 @@ def _of_served(record: RecordLike, wanted: Wanted, line: Frame, others: list[Thr
         met = next((f for f in other.user if f.file == line.file and f.name == function), None)
         if met is not None and function:
             stands = other.user[0]
-            words = f"; `{wanted.name}` is {verb} by {other.name or 'a thread'}, which stands at {stands.short}"
-            proof = Evidence("serves", f"{other.name} at {stands.short}{_code(stands)}")
-            return Holder(
-                words + _code(stands), (proof,), f"see why that thread does not go on at {stands.short}", True
-            )
+            words = f"; `{wanted.name}` is {verb} by {other.name or 'a thread'}, which stands at {stands.place}"
+            proof = Evidence("serves", f"{other.name} at {stands.place}")
+            return Holder(words, (proof,), f"see why that thread does not go on at {stands.short}", True)
     if not function or function == line.name:
         return None
     died = next((one for one in printed_tracebacks(record) if any(f.name == function for f in one.frames)), None)
@@ -172,5 +184,106 @@ def _short(line: Frame, at: int) -> str:
     return f"{line.short.rpartition(':')[0]}:{at}"
 
 
-def _code(frame: Frame) -> str:
-    return f" ({frame.code[:60]})" if frame.code else ""
+@dataclass(frozen=True)
+class Wanted:
+    """What a line waits for: its kind, its name as written, and the calls that would let it go on."""
+
+    kind: str
+    name: str
+    call: str = ""
+    served_by: tuple[str, ...] = ()
+
+    @property
+    def last(self) -> str:
+        return self.name.rpartition(".")[2]
+
+
+def wanted_on(lines: Sequence[str], line: int) -> Wanted | None:
+    """Read from a line what it waits for: `with lock:`, `q.get()`, `ready.wait()`, `thread.join()`."""
+    tree = tree_of(lines)
+    if tree is None:
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            for item in node.items:
+                if item.context_expr.lineno == line and isinstance(item.context_expr, (ast.Name, ast.Attribute)):
+                    return Wanted("lock", ast.unparse(item.context_expr), "with", ("release",))
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _CALLS
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    for node in sorted(found, key=lambda node: (node.end_lineno or 0) - node.lineno):
+        assert isinstance(node.func, ast.Attribute)
+        if isinstance(node.func.value, (ast.Name, ast.Attribute, ast.Subscript)):
+            kind, served_by = _CALLS[node.func.attr]
+            return Wanted(kind, ast.unparse(node.func.value), node.func.attr, served_by)
+    return None
+
+
+def held_since(lines: Sequence[str], line: int, name: str) -> int | None:
+    """Give the line that took a lock which is still held where a line stands, by its name's last part."""
+    tree = tree_of(lines)
+    last = name.rpartition(".")[2]
+    if tree is None or not last:
+        return None
+    scope = _scope(tree, line)
+    taken: int | None = None
+    for node in _within(scope):
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            names = [_last(item.context_expr) for item in node.items]
+            inside = (
+                node.body[0].lineno <= line <= (node.end_lineno or line) or node.lineno < line <= node.body[0].lineno
+            )
+            if last in names and inside and node.lineno != line:
+                taken = max(taken or 0, node.lineno)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.lineno < line:
+            if node.func.attr == "acquire" and _last(node.func.value) == last:
+                taken = max(taken or 0, node.lineno)
+            elif node.func.attr == "release" and _last(node.func.value) == last and taken and node.lineno > taken:
+                taken = None
+    return taken
+
+
+def calls_on(lines: Sequence[str], name: str, calls: Iterable[str]) -> list[tuple[int, str]]:
+    """Give the lines that call one of these methods on a thing, with the function they stand in; any thing for ''."""
+    tree, wanted = tree_of(lines), frozenset(calls)
+    last = name.rpartition(".")[2]
+    if tree is None:
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in wanted:
+            continue
+        if not last or _last(node.func.value) == last:
+            scope = _scope(tree, node.lineno)
+            found.append((node.lineno, getattr(scope, "name", "")))
+    return sorted(found)
+
+
+def _last(node: ast.AST) -> str:
+    if isinstance(node, ast.Subscript):
+        return _last(node.value)
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _scope(tree: ast.Module, line: int) -> ast.AST:
+    """Give the innermost function that a line stands in, else the file."""
+    best: ast.AST = tree
+    for node in ast.walk(tree):
+        around = isinstance(node, _FUNCTIONS) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        if around and (best is tree or getattr(node, "lineno", 0) >= getattr(best, "lineno", 0)):
+            best = node
+    return best
+
+
+def _within(scope: ast.AST) -> Iterator[ast.AST]:
+    """Walk a function's own statements in the order they stand, leaving out those of functions inside it."""
+    for node in ast.iter_child_nodes(scope):
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            continue
+        yield node
+        yield from _within(node)

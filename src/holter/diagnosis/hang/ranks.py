@@ -44,9 +44,7 @@ class Rank:
 
     @property
     def place(self) -> str:
-        if self.frame is None:
-            return ""
-        return f"{self.frame.short} ({self.frame.code[:60]})" if self.frame.code else self.frame.short
+        return self.frame.place if self.frame is not None else ""
 
 
 def ranks_of(record: RecordLike, stacks: list[Stack]) -> list[Rank]:

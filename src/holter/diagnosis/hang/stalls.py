@@ -9,6 +9,7 @@ from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame, frames_of, innermost_first, is_user_file
 from holter.diagnosis.core.progress import last_line
 from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.exits import ended_at
 from holter.record.events.agent import UncaughtException
 from holter.record.events.recorder import SignalReceived, Stacks, Stall, StallOver
 from holter.record.events.timeline import StepWindow
@@ -59,11 +60,12 @@ def _asked_to_end(record: RecordLike, after: float) -> float:
     return min((m for m in asked if m > after), default=float("inf"))
 
 
-def stalled_for(record: RecordLike, stall: Stall, end: float | None) -> float | None:
+def stalled_for(record: RecordLike, stall: Stall) -> float | None:
     """Say how long nothing has moved, until the end or the last line of the record."""
     since = stall.since
     if since is None:
         return None
+    end = ended_at(record)
     last = end if end is not None else last_line(record)
     return last - since if last >= since else None
 

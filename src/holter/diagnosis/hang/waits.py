@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from holter.diagnosis.core.evidence import last_processes, roles
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.ending.exits import ended_at
 from holter.diagnosis.hang.stalls import Stack
+from holter.facts.lock_lines import waits_for_another
 from holter.finding import Grade
 from holter.record.events.recorder import ProcessGone, Stall, WaitingProcess
 from holter.record.events.timeline import DeviceMemory, Nvidia
@@ -27,8 +28,6 @@ _LOCKS = frozenset(
 )
 _LOCK_FILE = re.compile(r"(?:^|/)(?:threading|queue|_weakrefset)\.py$|/multiprocessing/|/concurrent/futures/|/asyncio/")
 _LOCK_CALL = re.compile(r"PyThread_acquire_lock|sem_(?:timed|clock)?wait|semlock_acquire", re.I)
-# A bare name after `with`, whatever it is called: nothing else is entered without a frame of its own.
-_LOCK_CODE = re.compile(r"\.(?:acquire|wait|join|get|put|result)\(|^(?:async )?with [\w.\[\]'\"]+(?: as \w+)?:")
 _A_LOCK = "a lock that is not released"
 _FORKED = "start children with spawn, or before threads take locks: a fork copies a lock that is held for ever"
 _IO_FILE = re.compile(r"(?:^|/)(?:socket|ssl|http/client|selectors)\.py$|/(?:urllib3|requests|s3fs|fsspec|botocore)/")
@@ -141,7 +140,7 @@ def _in_c(record: RecordLike, stall: Stall, inside: tuple[Frame, ...], code: str
     if bare and _IO_CODE.search(code) and not call and (_IO_WAIT.search(wchan) or not wchan):
         on = f" (kernel: {wchan})" if wchan else ""
         return Wait("io", surer if wchan else "hypothesis", f"waits in a read or write{on}")
-    held = _LOCK_CODE.search(code) or any(_LOCK_CALL.search(frame.function) for frame in inside)
+    held = waits_for_another(code) or any(_LOCK_CALL.search(frame.function) for frame in inside)
     if bare and held and idle and call in ("", "futex", "futex_waitv"):
         what = _what_lock(code)
         forked = roles(record).get(stall.pid or 0) == "worker"  # what it waits for may have been held when it was made
@@ -166,8 +165,7 @@ def _child(record: RecordLike, stall: Stall, stacks: list[Stack], sure: Grade) -
     seen = next((stack for stack in stacks if stack.role == "child" and _at(stack) is not None), None)
     at = _at(seen) if seen is not None else None
     if seen is not None and at is not None:
-        code = f" ({at.code[:60]})" if at.code else ""
-        stands = f"stands at {at.short}{code}" if at.user else "waits until what it put into a queue has been taken"
+        stands = f"stands at {at.place}" if at.user else "waits until what it put into a queue has been taken"
         words = f"waits for its child process (pid {seen.pid}), which {stands}"
         return Wait("deadlock", sure, words, _cure_of_child(at))
     if len(mine) != 1:
@@ -185,8 +183,7 @@ def _message(stacks: list[Stack], sure: Grade) -> Wait:
     for stack in stacks:
         at = _at(stack) if stack.role == "child" else None
         if at is not None:
-            code = f" ({at.code[:60]})" if at.code else ""
-            words += f"; its child (pid {stack.pid}) stands at {at.short}{code}"
+            words += f"; its child (pid {stack.pid}) stands at {at.place}"
             return Wait("deadlock", sure, words, f"see why the child does not send from {at.short}")
     return Wait("deadlock", sure, words, "see that the other side sends, and that it is still there")
 
@@ -217,7 +214,7 @@ def _at(stack: Stack) -> Frame | None:
 def _cure_of_child(at: Frame) -> str:
     if at.name in ("_finalize_join", "_exit_function"):
         return "take everything out of the queue before the join: a child ends only when what it put has been taken"
-    if _LOCK_CODE.search(at.code):
+    if waits_for_another(at.code):
         return _FORKED
     return "see why the child does not go on from that line; give the wait a timeout"
 
@@ -248,8 +245,8 @@ def _worker(record: RecordLike, stall: Stall, stacks: list[Stack], sure: Grade) 
     busy = [own for stack in workers if (own := _own_part(stack)).frames]
     stuck = next((stack for stack in busy if stack.user_frames), next(iter(busy), None))
     since = stall.since or 0.0
-    left = exit_of(record)
-    end = left.m if left is not None and left.m is not None else float("inf")
+    end = ended_at(record)
+    end = float("inf") if end is None else end
     gone = [event for event in record.of(ProcessGone)
             if event.role == "worker" and since - 30 <= event.m < end - 1]  # fmt: skip
     if stuck is not None:

@@ -26,17 +26,7 @@ def cache_like(record: RecordLike, holder: Holder) -> bool:
         return True
     if holder.type not in ("dict", "defaultdict", "OrderedDict"):
         return False
-    return holder.scope == "default" or any(_looked_up(lines, holder.variable) for lines in _sources(record, holder))
-
-
-def kept_within_bounds(record: RecordLike, holder: Holder) -> bool:
-    """Tell whether the script takes things out of a variable again, or asks for its length before it adds more."""
-    return any(_bounded(lines, holder.variable) for lines in _sources(record, holder))
-
-
-def _sources(record: RecordLike, holder: Holder) -> list[list[str]]:
-    lines = record.source(holder.file) if holder.file else []
-    return [lines] if lines else []
+    return holder.scope == "default" or _looked_up(record.source(holder.file), holder.variable)
 
 
 def _looked_up(lines: Sequence[str], name: str) -> bool:
@@ -56,7 +46,8 @@ def _looked_up(lines: Sequence[str], name: str) -> bool:
     return False
 
 
-def _bounded(lines: Sequence[str], name: str) -> bool:
+def kept_within_bounds(lines: Sequence[str], name: str) -> bool:
+    """Tell whether the script takes things out of a variable again, or asks for its length before it adds more."""
     tree = tree_of(lines)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

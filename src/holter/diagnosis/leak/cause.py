@@ -213,7 +213,7 @@ def _ends(record: RecordLike, holder: Holder, leak: Leak) -> bool:
     limit, full = leak.curve.limit, holder.whole_size
     if full is not None:
         return not limit or leak.curve.late + (full - holder.held) < 0.9 * limit
-    return kept_within_bounds(record, holder)
+    return kept_within_bounds(record.source(holder.file), holder.variable)
 
 
 def _held_without_a_trend(record: RecordLike, ending: Ending) -> LeakCause | None:

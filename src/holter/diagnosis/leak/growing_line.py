@@ -29,11 +29,8 @@ class Growing:
 
     def keeping_its(self, call: str) -> str:
         """Give the statement with a method called on what is being kept."""
-        return self.keeping(f"{self.kept if self.simple else f'({self.kept})'}{call}")
-
-    def keeping(self, text: str) -> str:
-        """Give the statement with something else kept in its place."""
-        return self.code[: self.begin] + text + self.code[self.end :]
+        kept = self.kept if self.simple else f"({self.kept})"
+        return f"{self.code[: self.begin]}{kept}{call}{self.code[self.end :]}"
 
 
 def growing_line(

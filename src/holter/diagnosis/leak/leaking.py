@@ -1,4 +1,4 @@
-"""Memory that the run keeps more of from step to step: where, how fast, since when, and what it comes to."""
+"""Memory that the run keeps more of from step to step: whose it is, how fast, since when, what it comes to."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from statistics import median
 from holter.diagnosis.core.epochs import EpochBegin, by_span, epochs_of, levels, rises_between
 from holter.diagnosis.core.evidence import wall
 from holter.diagnosis.core.examined import once
-from holter.diagnosis.core.progress import Progress, progress_of
+from holter.diagnosis.core.progress import Progress, progress_of, windows_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.core.trend import Trend, stairs, trend_of
-from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.ending.exits import ended_at
 from holter.diagnosis.forecast.extrapolate import FEWEST_STEPS, Extrapolation, extrapolate, extrapolate_by_epoch
 from holter.diagnosis.leak.growers import Grower, growers, who_grew
 from holter.diagnosis.leak.growth import by_step, growth_within_step
@@ -19,7 +19,6 @@ from holter.diagnosis.memory.exhaustion import Exhaustion, exhaustion_of
 from holter.diagnosis.memory.loader_memory import shared_memory_growth
 from holter.diagnosis.memory.memory import MemoryCurve, Points, allocated_curve, memory_curve
 from holter.finding import Ending, Evidence, Forecast, Grade
-from holter.record.events.timeline import StepWindow
 from holter.units import count, size
 
 # What grew by less than this is nobody's trouble, whatever its share of a small program.
@@ -51,10 +50,6 @@ class Leak:
     at_epoch_ends: bool = False
     steps: float = 0.0  # over which it rose
 
-    @property
-    def pid(self) -> int | None:
-        return self.pids[0] if self.pids else None
-
 
 @once
 def leak_of(record: RecordLike, ending: Ending) -> Leak | None:
@@ -71,12 +66,12 @@ def leak_of(record: RecordLike, ending: Ending) -> Leak | None:
         return replace(found, grade=ran_out.grade, words=words, evidence=ran_out.evidence, ended_run=True)
     if ending.kind in ("crashed", "hung"):
         return None
-    left = exit_of(record)
+    end = ended_at(record)
     candidates = []
     for curve, on_device in ((memory_curve(record), False), (allocated_curve(record), True)):
         if curve is None:
             continue
-        found = _measured(record, curve.until(left.m) if left is not None and left.m else curve, on_device)
+        found = _measured(record, curve.until(end) if end else curve, on_device)
         found = _judged(record, found, running=ending.kind == "running") if found is not None else None
         if found is not None:
             candidates.append(found)
@@ -237,7 +232,7 @@ def extrapolation_of(record: RecordLike, curve: MemoryCurve, progress: Progress)
 def forecast_of(record: RecordLike, ahead: Extrapolation, curve: MemoryCurve) -> Forecast | None:
     """Turn the step at which a limit is met into a time, by the pace of the last steps."""
     progress = progress_of(record)
-    windows = [line for line in record.of(StepWindow) if line.pid == progress.pid and line.n]
+    windows = windows_of(record)
     if not windows or not progress.step or progress.last_step_m is None:
         return None
     late = windows[-30:]

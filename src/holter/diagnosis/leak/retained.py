@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import RecordLike
@@ -17,36 +18,23 @@ _MORE_THAN_ALL = 1.5
 
 
 @dataclass(frozen=True)
-class Holder:
-    """One variable, attribute or cache that holds more than it did, as last seen."""
+class Holder(RetainedObject):
+    """One variable, attribute or cache that holds more than it did, as last seen, with what of the growth it is."""
 
-    name: str
-    variable: str
-    scope: str
-    owner: str
-    file: str
-    line: int
-    type: str
-    kind: str
-    element: str
-    keys: str
-    also: tuple[str, ...]
-    shape: tuple[int, ...] | None
-    length: int
-    length_before: int | None
-    held: float
-    grown: float
-    nodes: int
-    nodes_before: int
-    graph: bool
-    saved: bool | None
-    bound: int
-    pid: int | None
-    step: int
-    step_before: int
-    backwards: int  # of the present step, where it was seen within one
+    line: int = 0
+    length: int = 0
+    nodes: int = 0
+    nodes_before: int = 0
+    bound: int = 0
+    graph: bool = False
+    held: float = 0.0
+    grown: float = 0.0
     # How much of the growth of the process between the two censuses this is, 1 for all of it.
-    share: float
+    share: float = 0.0
+    pid: int | None = None
+    step: int = 0
+    step_before: int = 0
+    backwards: int = 0  # of the present step, where it was seen within one
     when: float | None = None
 
     @property
@@ -127,7 +115,7 @@ def holders_of(record: RecordLike, pids: tuple[int, ...] = ()) -> tuple[Holder, 
 def holder_of(event: RetainedObjects, row: RetainedObject) -> Holder | None:
     """Read one row of a census; None for one without a name."""
     held = (row.bytes or 0.0) + (row.device or 0.0)
-    before, length = row.bytes_before, row.length or 0
+    before = row.bytes_before
     on_device = (row.device or 0.0) > (row.bytes or 0.0)
     grew = _grew(event, on_device)
     grown = held - (before or 0.0)
@@ -135,33 +123,17 @@ def holder_of(event: RetainedObjects, row: RetainedObject) -> Holder | None:
         grown = 0.0  # seen for the first time, and more than all that came since: it was there before
     if not row.name:
         return None
+    told: dict[str, Any] = {one.name: getattr(row, one.name) for one in fields(row)}
+    told |= {name: told[name] or 0 for name in ("line", "length", "nodes", "nodes_before", "bound")}
     return Holder(
-        name=row.name,
-        variable=row.variable,
-        scope=row.scope,
-        owner=row.owner,
-        file=row.file,
-        line=row.line or 0,
-        type=row.type,
-        kind=row.kind,
-        element=row.element,
-        keys=row.keys,
-        also=row.also,
-        shape=row.shape,
-        length=length,
-        length_before=row.length_before,
+        **(told | {"graph": bool(row.graph)}),
         held=held,
         grown=grown,
-        nodes=row.nodes or 0,
-        nodes_before=row.nodes_before or 0,
-        graph=bool(row.graph),
-        saved=row.saved,
-        bound=row.bound or 0,
+        share=max(0.0, grown / grew) if grew > 0 else 0.0,
         pid=event.pid,
         step=event.step or 0,
         step_before=event.step_before or 0,
         backwards=event.backwards or 0,
-        share=max(0.0, grown / grew) if grew > 0 else 0.0,
         when=event.t,
     )
 

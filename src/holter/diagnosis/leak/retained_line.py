@@ -19,7 +19,7 @@ _INNER = ("queue", "_data", "data")  # attributes by which libraries hold what t
 
 def line_of(record: RecordLike, holder: Holder) -> tuple[Culprit | None, Growing | None]:
     """Give the culprit and the statement on it; for a cache of a function the line of its decorator."""
-    own = record.source(holder.file) if holder.file else []
+    own = record.source(holder.file)
     if holder.scope == "cache":
         return (culprit_at(holder.file, own, holder.line, holder.name), None) if holder.file else (None, None)
     key = _KEY.search(holder.name)
@@ -28,7 +28,7 @@ def line_of(record: RecordLike, holder: Holder) -> tuple[Culprit | None, Growing
     owner = holder.owner if holder.scope in ("attribute", "class") else ""
     for name in _names(holder):
         for file in dict.fromkeys((holder.file, *user_files(record))):
-            lines = record.source(file) if file else []
+            lines = record.source(file)
             found = growing_line(
                 lines, name, function if file == holder.file else "", owner, wanted, top=holder.scope == "global"
             )
@@ -39,14 +39,13 @@ def line_of(record: RecordLike, holder: Holder) -> tuple[Culprit | None, Growing
         return handed[0], None
     if holder.file and holder.line:
         return culprit_at(holder.file, own, holder.line, holder.owner), None
-    line = assigned_line(own, holder.variable, owner) or assigned_line(own, holder.variable)
-    return (culprit_at(holder.file, own, line), None) if line else (None, None)
+    return made_line(record, holder), None
 
 
 def handed_to(record: RecordLike, holder: Holder) -> tuple[Culprit, str] | None:
     """Give the line that hands things to an object of a library's which keeps them, and the object's name."""
     for file in dict.fromkeys((holder.file, *user_files(record))):
-        lines = record.source(file) if file else []
+        lines = record.source(file)
         if any(line.lstrip().startswith(f"class {holder.owner}") for line in lines):
             return None  # the script's own class: its own lines say more
         for name in object_names(holder.name):
@@ -62,7 +61,7 @@ def fed_back(record: RecordLike, chosen: Holder | None, found: Iterable[Holder])
         return chosen
     for one in found:
         if one.single and one.graph and one.nodes >= 0.5 * chosen.nodes and one.grown >= 0.5 * chosen.grown:
-            lines = record.source(one.file) if one.file else []
+            lines = record.source(one.file)
             if feeds_back(lines, one.variable):
                 return one
     return chosen
@@ -70,7 +69,7 @@ def fed_back(record: RecordLike, chosen: Holder | None, found: Iterable[Holder])
 
 def made_line(record: RecordLike, holder: Holder) -> Culprit | None:
     """Give the line that gives a holder its value in the first place."""
-    lines = record.source(holder.file) if holder.file else []
+    lines = record.source(holder.file)
     owner = holder.owner if holder.scope in ("attribute", "class") else ""
     line = assigned_line(lines, holder.variable, owner) or assigned_line(lines, holder.variable)
     return culprit_at(holder.file, lines, line) if line else None

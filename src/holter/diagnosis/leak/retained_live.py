@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
 
 from holter.diagnosis.leak.bounds import kept_within_bounds, made_anew
 from holter.record.events.agent import EpochBegins
@@ -77,10 +75,7 @@ class Holding:
         key = row.file, row.variable
         if key not in self._script:
             lines = list(self._source(key[0])) if self._source is not None and key[0] else []
-            # The same look as at a record: all it asks for is the text and the name.
-            script: Any = SimpleNamespace(source=lambda _path: lines)
-            holder: Any = SimpleNamespace(file=key[0], variable=key[1])
-            self._script[key] = bool(lines) and kept_within_bounds(script, holder), made_anew(lines, key[1])
+            self._script[key] = kept_within_bounds(lines, key[1]), made_anew(lines, key[1])
         return self._script[key]
 
     def _speaking(self) -> list[_Held]:

@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass, replace
 
 from holter.diagnosis.core.epochs import epochs_of
+from holter.diagnosis.core.evidence import frameworks_on
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.progress import Progress, progress_of
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.ending.exits import ended_at, exit_of
 from holter.diagnosis.ending.oom_killer import NEAR, OomKill, oom_evidence, oom_kill_of, tree_evidence
-from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_at_end
 from holter.diagnosis.ending.tracebacks import Raised
 from holter.diagnosis.leak.growth import (
     Growth,
@@ -29,8 +30,8 @@ from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_cur
 from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, grown_in_a_loop, memory_looks
 from holter.diagnosis.memory.pool import first_size
 from holter.diagnosis.memory.worker_pages import WorkerPages, copied_pages, taken_by_workers
-from holter.finding import Ending, Evidence, Grade
-from holter.record.events.agent import Adapter, Batch, Made
+from holter.finding import Culprit, Ending, Evidence, Grade
+from holter.record.events.agent import Batch, Made
 from holter.units import count, duration, share, size
 
 _ON_DEVICE = re.compile(
@@ -90,11 +91,14 @@ class Exhaustion:
     evidence: tuple[Evidence, ...]
     frame: Frame | None
     progress: Progress
-    in_worker: bool = False
     pages: WorkerPages | None = None  # for the shape `copies`
     asked: float | None = None  # bytes of the allocation that was refused
     reached: str = ""  # how near the limit it was seen to come
     waiting: Waiting | None = None  # for the shape `prefetch`
+
+    @property
+    def culprit(self) -> Culprit | None:
+        return self.frame.culprit if self.frame is not None else None
 
 
 @once
@@ -102,7 +106,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     """Say whether memory ran out, and how the curve looked; None when there is no sign of it."""
     left = exit_of(record)
     kill = oom_kill_of(record, left) if left is not None or record.live else None
-    raised = raised_in(record, left.m if left else None) if ending.kind in ("exception", "oom-killed") else None
+    raised = raised_at_end(record) if ending.kind in ("exception", "oom-killed") else None
     said = message_of(raised)
     on_device = bool(_ON_DEVICE.search(said))
     refused = on_device or bool(_ON_HOST.search(said)) or bool(record.facts.heal and _AT_OUR_LIMIT.search(said))
@@ -146,7 +150,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         evidence.append(Evidence("exception", raised.headline, raised.when))
     if kill is None and curve is not None and not on_device:
         evidence.append(Evidence("memory", curve.standing))
-        evidence.extend(tree_evidence(record, left.m if left else None))
+        evidence.extend(tree_evidence(record, ended_at(record)))
     grade: Grade = "supported" if clear and not suspected else "hypothesis"
     frame = culprit_frame(raised) if raised is not None and refused else None
     if frame is None and shape not in ("leak", "copies"):
@@ -155,7 +159,6 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         frame = (gathered_by(record, victim) if shape == "data" else None) or filled_by(record, victim)
         if frame is None and kill is not None and kill.role == "worker":
             frame = filled_by(record)  # of workers that are alike any may be the one that was looked at
-    in_worker = kill is not None and kill.role == "worker"
     return Exhaustion(
         shape,
         grade,
@@ -165,7 +168,6 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         tuple(evidence),
         frame,
         progress,
-        in_worker,
         pages,
         asked,
         reached,
@@ -178,16 +180,15 @@ def _copies(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | None)
     pages = copied_pages(record, kill.at if kill is not None else None, _LEAST_AT_THE_LIMIT)
     if pages is None or curve is None:
         return None
-    before = [value for m, value in curve.points if m <= pages.since]
-    rise = curve.peak - (before[-1] if before else curve.points[0][1])
+    rise = curve.peak - (curve.by(pages.since) or curve.points[0][1])
     return pages if pages.grown >= _MOST_OF_RISE * min(rise, pages.rise) else None
 
 
 def _while_copied(pages: WorkerPages, curve: MemoryCurve, progress: Progress, reached: str) -> str:
     steps = progress.step or 0
     when = f"within {count(steps)} steps" if steps > 1 else "in the first step" if steps else "before the first step"
-    before = [value for m, value in curve.points if m <= pages.since]
-    return f"memory stood at {size(before[-1])} before them, and {when} {reached}" if before else f"{when} {reached}"
+    before = curve.by(pages.since)
+    return f"memory stood at {size(before)} before them, and {when} {reached}" if before else f"{when} {reached}"
 
 
 def _of_victim(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | None) -> MemoryCurve | None:
@@ -292,8 +293,7 @@ def _before_the_first_step(
     reached: str,
 ) -> tuple[str, bool, str]:
     # Without an adapter there may well be steps that nobody saw.
-    seen = any(event.state == "on" for event in record.of(Adapter))
-    steady = steady_rise(curve) if curve is not None and not seen else None
+    steady = steady_rise(curve) if curve is not None and not frameworks_on(record) else None
     if steady is not None:
         return "leak", False, f"memory grew steadily by {size(steady)} over the run, until {reached}"
     looks = memory_looks(record)
@@ -352,8 +352,8 @@ def _rose_in_step(curve: MemoryCurve | None, progress: Progress) -> bool:
     """Tell whether most of the memory came within the phase of the step that the run died in."""
     if curve is None or progress.phase_since is None:
         return False
-    before = [value for m, value in curve.points if m <= progress.phase_since]
-    return bool(before) and before[-1] < 0.6 * curve.peak
+    before = curve.by(progress.phase_since)
+    return before is not None and before < 0.6 * curve.peak
 
 
 def _reached(

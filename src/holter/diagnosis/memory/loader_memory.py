@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from holter.diagnosis.core.evidence import loader_with_workers
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.memory import MemoryCurve
 from holter.diagnosis.memory.memory_looks import memory_looks
 from holter.diagnosis.memory.worker_pages import taken_by_workers
-from holter.record.events.agent import Made
 from holter.record.events.timeline import Cgroup, SharedMemory
 
 # Where the standard library writes a process's arguments for a child that is not forked, and where that child reads.
@@ -30,12 +30,6 @@ class Waiting:
 
     shared: float
     workers: float
-
-
-def loader_of(record: RecordLike) -> Made:
-    """Give the loader with the most workers, an empty one where there is none."""
-    found = [event for event in record.of(Made) if event.what == "loader" and event.num_workers]
-    return max(found, key=lambda event: event.num_workers or 0, default=Made())
 
 
 @once
@@ -66,13 +60,12 @@ def waiting_batches(record: RecordLike, curve: MemoryCurve, until: float | None,
 
     As many as may wait are there after about as many steps: what grows later is something else.
     """
-    loader = loader_of(record)
+    loader = loader_with_workers(record)
     if not loader.num_workers or steps > _LATER * loader.num_workers * (loader.prefetch_factor or PREFETCH_BY_DEFAULT):
         return None
     shared = shared_memory_growth(record, until)
     _, workers = taken_by_workers(record, until)
-    before = [value for m, value in curve.points if m <= loader.m]
-    rise = curve.peak - (before[-1] if before else curve.points[0][1])
+    rise = curve.peak - (curve.by(loader.m) or curve.points[0][1])
     if shared < _WAITING * curve.peak or shared + workers < _MOST_OF_RISE * rise:
         return None
     return Waiting(shared, workers)

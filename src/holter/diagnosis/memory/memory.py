@@ -10,6 +10,7 @@ from holter.diagnosis.core.evidence import latest
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import P, RecordLike
 from holter.diagnosis.memory.memory_looks import memory_looks
+from holter.facts.group_memory import kept
 from holter.record.events.recorder import Exited
 from holter.record.events.timeline import (
     Apple,
@@ -63,6 +64,10 @@ class MemoryCurve:
     def nearness(self) -> float:
         """Give the share of the limit that was reached in the last seconds."""
         return self.late / self.limit if self.limit else 0.0
+
+    def by(self, m: float) -> float | None:
+        """Give the last reading up to a moment; None before the first."""
+        return next((value for at, value in reversed(self.points) if at <= m), None)
 
     def until(self, m: float) -> MemoryCurve:
         """Give the curve up to a kill: afterwards the tree goes away, and its memory with it."""
@@ -132,10 +137,7 @@ def device_curve(record: RecordLike) -> MemoryCurve | None:
             held = line.driver or line.reserved or line.allocated
             if held is not None:
                 used.setdefault(0, []).append((line.m, held))
-    if not used:
-        return None
-    fullest = max(used, key=lambda index: used[index][-1][1])
-    return MemoryCurve(tuple(sorted(used[fullest])), totals.get(fullest), "device")
+    return _of_the_fullest(used, totals)
 
 
 @once
@@ -146,10 +148,7 @@ def own_device_curve(record: RecordLike) -> MemoryCurve | None:
         for row in reading.rows:
             if row.tree:
                 own.setdefault(row.index or 0, []).append((m, row.tree))
-    if not own:
-        return None
-    fullest = max(own, key=lambda index: own[index][-1][1])
-    return MemoryCurve(tuple(own[fullest]), None, "device")
+    return _of_the_fullest(own, {})
 
 
 @once
@@ -160,16 +159,16 @@ def allocated_curve(record: RecordLike) -> MemoryCurve | None:
         allocated = line.allocated
         if allocated is not None:
             held.setdefault(line.device or 0, []).append((line.m, allocated))
-    if not held:
+    last = [row for _, reading in record.readings(Nvidia)[-1:] for row in reading.rows]
+    return _of_the_fullest(held, {row.index or 0: row.total for row in last if row.total})
+
+
+def _of_the_fullest(used: dict[int, list[tuple[float, float]]], totals: dict[int, float]) -> MemoryCurve | None:
+    """Give the curve of the device that holds the most at the end, against its size where that is known."""
+    fullest = max(used, key=lambda index: used[index][-1][1], default=None)
+    if fullest is None:
         return None
-    fullest = max(held, key=lambda index: held[index][-1][1])
-    totals = [
-        total
-        for _, reading in record.readings(Nvidia)[-1:]
-        for row in reading.rows
-        if (row.index or 0) == fullest and (total := row.total)
-    ]
-    return MemoryCurve(tuple(sorted(held[fullest])), totals[0] if totals else None, "device")
+    return MemoryCurve(tuple(sorted(used[fullest])), totals.get(fullest), "device")
 
 
 def process_curve(record: RecordLike, pid: int | None, whole_run: MemoryCurve | None) -> MemoryCurve | None:
@@ -208,7 +207,6 @@ def _swap_behind(record: RecordLike, kind: str) -> float:
 
 
 def _group_points(record: RecordLike) -> Points:
-    # The page cache is given back on demand; only what lies in shared memory and in files kept in memory is not.
     held_by_shm = {
         m: max(0.0, (reading.total or 0) - (reading.free or 0)) for m, reading in record.readings(SharedMemory)
     }
@@ -220,9 +218,8 @@ def _group_points(record: RecordLike) -> Points:
         if path is not None and reading.path != path:
             found.clear()
         path = reading.path
-        cached, swapped = reading.file or 0.0, reading.swap_usage or 0.0
-        kept = reading.shmem
-        found.append((m, max(0.0, usage - cached + min(cached, shm if kept is None else kept)) + swapped))
+        shared = shm if reading.shmem is None else reading.shmem
+        found.append((m, kept(usage, reading.file or 0.0, shared) + (reading.swap_usage or 0.0)))
     return tuple(found)
 
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
-from holter.diagnosis.core.evidence import series
+from holter.diagnosis.core.evidence import frameworks_on, on_macos, series
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of, platform_of
-from holter.record.events.agent import Adapter
+from holter.diagnosis.ending.exits import exit_of
 from holter.record.events.timeline import Apple, Cgroup, Pressure, Processes, StepWindow, VirtualMemory
 
 SWAP, RECLAIM = "swap", "reclaim"
@@ -93,7 +92,7 @@ class _Counter:
 @once
 def stretches(record: RecordLike) -> tuple[Stretch, ...]:
     """Cut the run into the times between readings, and say of each whether pages came back in it."""
-    page = 16384.0 if platform_of(record).lower().startswith(("darwin", "macos")) else 4096.0
+    page = 16384.0 if on_macos(record) else 4096.0
     anon = series(record, Cgroup, lambda r: r.refault_anon)
     back = _Counter(anon or series(record, VirtualMemory, lambda r: r.pswpin))
     files = _Counter(series(record, Cgroup, lambda r: r.refault_file))
@@ -213,14 +212,10 @@ def _trained(record: RecordLike) -> tuple[float, float, bool] | None:
     end = left.m if left is not None and left.m is not None else known[-1]
     if progress.first_step_m is None:
         # A run whose steps are seen and has made none is still loading, unless it never came out of it.
-        return (known[0], end, False) if left is None or left.code != 0 or not _has_adapter(record) else None
+        return (known[0], end, False) if left is None or left.code != 0 or not frameworks_on(record) else None
     finished = left is not None and left.code == 0
     last = progress.last_step_m if finished and progress.last_step_m else max(end, progress.last_step_m or 0.0)
     return progress.first_step_m, last, True
-
-
-def _has_adapter(record: RecordLike) -> bool:
-    return any(event.state == "on" for event in record.of(Adapter))
 
 
 def _pace(record: RecordLike, moving: list[Stretch]) -> tuple[float | None, float | None]:

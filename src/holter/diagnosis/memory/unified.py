@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holter.diagnosis.core.evidence import on_macos
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import platform_of
 from holter.finding import Evidence
 from holter.record.events.timeline import Apple, DeviceMemory
 from holter.units import size
@@ -13,11 +13,6 @@ WATERMARK = "PYTORCH_MPS_HIGH_WATERMARK_RATIO"
 # PyTorch's default, times Metal's recommended working set, which is about three quarters of the memory.
 _DEFAULT_RATIO = 1.7
 _RECOMMENDED = 0.75
-
-
-def on_apple(record: RecordLike) -> bool:
-    """Tell whether the run was on macOS."""
-    return platform_of(record).lower().startswith(("darwin", "macos"))
 
 
 def metal_peak(record: RecordLike) -> float:
@@ -38,7 +33,7 @@ def why_no_error(record: RecordLike) -> Evidence | None:
     """Say that no out-of-memory error was to be expected, and why; None where one would have come."""
     total = record.facts.memory_total or 0.0
     held = metal_peak(record)
-    if not on_apple(record) or not held or not total:
+    if not on_macos(record) or not held or not total:
         return None
     said = record.facts.variables.get(WATERMARK, "")
     try:

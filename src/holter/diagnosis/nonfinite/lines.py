@@ -7,7 +7,8 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from holter.diagnosis.core.evidence import user_files
+from holter.diagnosis.core.evidence import first_in_sources, user_files
+from holter.diagnosis.core.frames import Placed, culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.nonfinite import Nonfinite
 from holter.finding import Culprit
@@ -37,10 +38,7 @@ def made_line(record: RecordLike, seen: Nonfinite, what: str) -> Culprit | None:
         if event.what == what and event.file and (pid is None or event.pid in (pid, None))
         if event.m <= seen.event.m + 1
     ]
-    if not made:
-        return None
-    last = made[-1]
-    return Culprit(last.file, last.line or 0, last.function, last.code)
+    return culprit_on(made[-1]) if made else None
 
 
 def optimizer_line(record: RecordLike, seen: Nonfinite) -> Culprit | None:
@@ -48,11 +46,7 @@ def optimizer_line(record: RecordLike, seen: Nonfinite) -> Culprit | None:
     made = made_line(record, seen, "optimizer")
     if made is not None and "train(" not in made.code and "fit(" not in made.code:
         return made
-    for file in user_files(record):
-        lines = record.source(file)
-        for line, _ in calls_of(lines, _OPTIMIZERS):
-            return culprit_at(file, lines, _rate_line(lines, line))
-    return made
+    return first_in_sources(record, _sets_the_rate) or made
 
 
 def number_written(record: RecordLike, value: float) -> tuple[Culprit, ast.Constant] | None:
@@ -70,27 +64,28 @@ def number_written(record: RecordLike, value: float) -> tuple[Culprit, ast.Const
     return culprit_at(file, lines, node.lineno), node
 
 
-def _rate_line(lines: list[str], line: int) -> int:
-    tree = tree_of(lines)
+def _sets_the_rate(lines: list[str]) -> int | None:
+    line = next((line for line, _ in calls_of(lines, _OPTIMIZERS)), None)
+    tree = tree_of(lines) if line is not None else None
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.keyword) and node.arg in ("learning_rate", "lr") and node.value.lineno >= line:
+        if isinstance(node, ast.keyword) and node.arg in ("learning_rate", "lr") and node.value.lineno >= (line or 0):
             return node.value.lineno
     return line
 
 
 def half_line(record: RecordLike) -> Culprit | None:
     """Give the line that asks for half precision."""
-    for file in user_files(record):
-        lines = record.source(file)
-        called = [line for line, _ in calls_of(lines, _HALF_CALLS)]
-        wanted = [line for line in called if _HALF_WORDS.search(lines[line - 1])] or [
-            at for at, code in enumerate(lines, 1) if _HALF_WORDS.search(code.split("#")[0])
-        ]
-        # Of several, the one that turns the model: data follows its dtype.
-        of_model = [line for line in wanted if re.search(r"\bmodel|\bnet\b|\bnn\.|autocast|policy", lines[line - 1])]
-        for line in of_model or wanted or called:
-            return culprit_at(file, lines, line)
-    return None
+    return first_in_sources(record, _asks_for_half)
+
+
+def _asks_for_half(lines: list[str]) -> int | None:
+    called = [line for line, _ in calls_of(lines, _HALF_CALLS)]
+    wanted = [line for line in called if _HALF_WORDS.search(lines[line - 1])] or [
+        at for at, code in enumerate(lines, 1) if _HALF_WORDS.search(code.split("#")[0])
+    ]
+    # Of several, the one that turns the model: data follows its dtype.
+    of_model = [line for line in wanted if re.search(r"\bmodel|\bnet\b|\bnn\.|autocast|policy", lines[line - 1])]
+    return next(iter(of_model or wanted or called), None)
 
 
 def data_line(record: RecordLike, seen: Nonfinite, name: str = "") -> Culprit | None:
@@ -98,15 +93,14 @@ def data_line(record: RecordLike, seen: Nonfinite, name: str = "") -> Culprit | 
 
     Where the variable is known, what it was made of is looked at first.
     """
-    for file in user_files(record):
-        lines = record.source(file)
-        own = provenance(lines, name)
-        tree = tree_of(lines)
+
+    def puts_it_in(lines: list[str]) -> int | None:
+        own, tree = provenance(lines, name), tree_of(lines)
         whole_script = [tree] if tree is not None else []
         places = (*_suspects(own), *_divides(own), *_suspects(whole_script), *_within(own[:1], _is_statement))
-        for line in places:
-            return culprit_at(file, lines, line)
-    return made_line(record, seen, "loader")
+        return next(iter(places), None)
+
+    return first_in_sources(record, puts_it_in) or made_line(record, seen, "loader")
 
 
 def _suspects(nodes: Sequence[ast.AST]) -> Iterator[int]:
@@ -162,9 +156,6 @@ def _computes_nan(node: ast.AST) -> bool:
 def operation_line(seen: Nonfinite) -> Culprit | None:
     """Give the line of the operation, where the look or the graph knows it."""
     event = seen.event
-    if event.file:
-        return Culprit(event.file, event.line or 0, event.function, event.code)
     sure = [slope for slope in event.slopes if slope.sure] or event.slopes
-    for place in (*(place for slope in sure for place in slope.lines), *event.lines):
-        return Culprit(place.file, place.line or 0, place.function, place.code)
-    return None
+    places: list[Placed] = [event, *(place for slope in sure for place in slope.lines), *event.lines]
+    return next((line for place in places if (line := culprit_on(place)) is not None), None)

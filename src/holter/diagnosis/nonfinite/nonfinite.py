@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
@@ -12,13 +14,12 @@ from holter.diagnosis.core.evidence import user_files
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.raised import message_of, raised_in
-from holter.diagnosis.nonfinite.edge_calls import edge_calls
+from holter.diagnosis.ending.raised import message_of, raised_at_end
 from holter.finding import Grade
 from holter.record.events.looks import BadInput, FiniteAgain, NonfiniteLook, Slope
 from holter.record.events.rows import Place
 from holter.record.events.timeline import StepWindow
-from holter.source.lines import function_around
+from holter.source.lines import function_around, tree_of
 
 Detail = Literal["learning-rate", "data", "precision", "math"]
 
@@ -36,6 +37,18 @@ _BAD_INPUT = re.compile(
     re.IGNORECASE,
 )
 _HUGE = 1e5  # a weight of this size was not learnt
+_CALLS = {
+    "log": "log", "log2": "log", "log10": "log", "sqrt": "sqrt", "rsqrt": "sqrt", "norm": "sqrt", "acos": "acos",
+    "asin": "asin", "divide": "div", "truediv": "div", "div": "div", "reciprocal": "div", "exp": "exp",
+    "pow": "pow", "euclidean_norm": "sqrt", "reduce_euclidean_norm": "sqrt", "reduce_std": "sqrt",
+}  # fmt: skip
+# NumPy and math work on data and on plain numbers: what they meet is not trained.
+_ASIDE = ("np", "numpy", "math", "random", "logging", "self", "logger", "writer", "mlflow", "wandb")
+_SAFE = re.compile(r"eps|1e-|e-0|e-1|\bclip|clamp|maximum|max\(|softplus|_nan|stable|\+ 1(?:\.0*)?\b", re.IGNORECASE)
+# What is counted is not zero, and what is printed is not trained.
+_COUNTS = re.compile(
+    r"len\(|\bn\b|num|count|steps?\b|epochs?|batch|size|shape|total|float\(|int\(|time|\b\d", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -167,7 +180,7 @@ def _from_windows(record: RecordLike) -> NonfiniteLook | None:
 def _from_message(record: RecordLike) -> _Seen | None:
     """Give what the exception that ended the run says, where nothing else has seen it."""
     left = exit_of(record)
-    raised = raised_in(record, left.m) if left is not None and left.code else None
+    raised = raised_at_end(record) if left is not None and left.code else None
     said = message_of(raised)
     if left is None or raised is None or not (_SAYS_NAN.search(said) or _BAD_INPUT.search(said)):
         return None
@@ -184,7 +197,7 @@ def magnitude(value: float | str | None) -> float | None:
 
 def _raised_otherwise(record: RecordLike) -> bool:
     left = exit_of(record)
-    raised = raised_in(record, left.m) if left is not None and left.code else None
+    raised = raised_at_end(record) if left is not None and left.code else None
     return raised is not None and not _SAYS_NAN.search(message_of(raised))
 
 
@@ -214,7 +227,7 @@ def _reason(seen: _Seen, growth: Growth | None) -> tuple[Detail, Grade]:
     event = seen.event
     grew = growth is not None and growth.clear
     op, edge = event.op, event.edge
-    bad_input = _bad_input(event)
+    bad_input = bad_input_of(event)
     by_value = bool(edge) and not _OVERFLOWS.search(edge)
     if bad_input is not None and bad_input.bad == "outlier":
         if not by_value:
@@ -257,7 +270,7 @@ def _of_operation(event: NonfiniteLook, by_value: bool, grew: bool, huge: bool, 
     return ("math", proven) if event.edge or event.what == "gradient" else ("math", "supported")
 
 
-def _bad_input(event: NonfiniteLook) -> BadInput | None:
+def bad_input_of(event: NonfiniteLook) -> BadInput | None:
     """Give the tensor of the batch that was not finite, or far too large, at that step or at a spike before it."""
     if event.inputs is not None and event.inputs.bad:
         return event.inputs
@@ -272,4 +285,23 @@ def _half(event: NonfiniteLook) -> bool:
     return weights in _HALF or any(place in _HALF for place in places)
 
 
-bad_input_of = _bad_input
+def edge_calls(lines: Sequence[str]) -> list[tuple[int, str]]:
+    """Give the line and the kind of each unprotected `log`, `sqrt`, `exp`, division and the like, surest first."""
+    tree = tree_of(lines)
+    if tree is None:
+        return []
+    found: dict[int, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CALLS:
+            root = node.func.value
+            inside = ", ".join(ast.unparse(argument) for argument in node.args)
+            aside = isinstance(root, ast.Name) and root.id in _ASIDE
+            plain = not node.args and isinstance(root, ast.Name) and root.id in _ASIDE
+            if not aside and not plain and not _SAFE.search(inside + ast.unparse(root)):
+                found.setdefault(node.lineno, _CALLS[node.func.attr])
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            divisor = ast.unparse(node.right)
+            if not (isinstance(node.right, ast.Constant) or _SAFE.search(divisor) or _COUNTS.search(divisor)):
+                found.setdefault(node.lineno, "div")
+    order = ("log", "sqrt", "acos", "asin", "exp", "div", "pow")
+    return sorted(found.items(), key=lambda one: (order.index(one[1]), one[0]))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from statistics import median
 
+from holter.diagnosis.core.evidence import frameworks_on
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import cpu_of, cpu_of_threads, cpu_share_of, rise_of
 from holter.diagnosis.slow.slow_looks import DataLook, Looks, commonest_line, looks_of
+from holter.diagnosis.slow.step_calls import gpu_use
 from holter.diagnosis.slow.step_times import Anatomy, anatomy_of
 from holter.finding import Evidence, Grade
-from holter.record.events.agent import Adapter, Made
+from holter.record.events.agent import Made
 from holter.record.events.looks import DataThread, Feed, FitInput
-from holter.record.events.timeline import Network, Nvidia, Processes
+from holter.record.events.timeline import Network, Processes
 from holter.units import duration, share, size
 
 TRAINED = 8.0  # seconds of training before anything is said
@@ -95,7 +96,7 @@ def data_wait_of(record: RecordLike) -> DataWait | None:
             source, seconds, measured = "own", min(own, unknown), False
         elif by_looks >= _HALF * anatomy.stepping and (anatomy.shortest or 1.0) < _SKIMMED:
             seconds, measured = by_looks, False
-    if (measured and _is_over(record)) or (gpu_busy(record, anatomy) or 0.0) >= _GPU_AT_WORK:
+    if (measured and _is_over(record)) or (gpu_use(record) or 0.0) >= _GPU_AT_WORK:
         return None
     found = _wait(record, anatomy, looks, given, loader, source, seconds, measured)
     queue = cpu_share_of(record)
@@ -106,18 +107,6 @@ def _is_over(record: RecordLike) -> bool:
     """Tell whether the wait was the first epoch's, as of a cache that it filled, and is gone since."""
     late = anatomy_of(record, late=True)
     return late is not None and late.training >= _LATE and late.of("data") < _STILL * late.training
-
-
-def gpu_busy(record: RecordLike, anatomy: Anatomy) -> float | None:
-    """Give how busy the run's GPU was, in the middle of the readings: one at work has its data in time."""
-    known = [
-        util
-        for m, reading in record.readings(Nvidia)
-        if anatomy.begin <= m <= anatomy.end
-        for row in reading.rows
-        if (row.tree or 0.0) > 0 and (util := row.util) is not None
-    ]
-    return median(known) / 100 if known else None
 
 
 def _worth(found: DataWait, got: float) -> bool:
@@ -159,7 +148,7 @@ def _wait(
         evidence.append(Evidence("read from disk", f"{size(read)} while it trained"))
         reads = line is not None and _READS.search(line.code) is not None
         kind = "disk" if kind == "waits" or (reads and kind == "busy") else kind
-    busy = gpu_busy(record, anatomy)
+    busy = gpu_use(record)
     if busy is not None:
         evidence.append(Evidence("GPU", f"{share(busy)} busy"))
     received = rise_of(record, Network, lambda reading: reading.rx_bytes, anatomy)
@@ -195,7 +184,7 @@ def _input(record: RecordLike, pid: int) -> FitInput:
 
 def _usual_source(record: RecordLike, loader: Made | None) -> str:
     """Say what a loop of the user's own draws from: PyTorch's loaders, or a dataset of TensorFlow's."""
-    frameworks = {event.framework for event in record.of(Adapter) if event.state == "on"}
+    frameworks = frameworks_on(record)
     return "tf.data" if not loader and "tensorflow" in frameworks and "torch" not in frameworks else "loader"
 
 

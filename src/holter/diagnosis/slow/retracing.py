@@ -33,7 +33,6 @@ class Retracing:
     change: Change
     grade: Grade
     steps: int
-    period: float
     seconds: float
     claim: str
     evidence: tuple[Evidence, ...]
@@ -77,7 +76,7 @@ def _judge(record: RecordLike, traced: Traced) -> Retracing | None:
         grade = "established" if sure else "supported"
     claim = _claim(traced, change, steps, period, seconds)
     evidence = tuple(_evidence(record, traced, begin, end))
-    return Retracing(traced, change, grade, steps, period, seconds, claim, evidence)
+    return Retracing(traced, change, grade, steps, seconds, claim, evidence)
 
 
 def _last_sign(record: RecordLike, pid: int | None) -> float:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.finding import Culprit, Evidence
 from holter.record.events.agent import Batch
 from holter.record.events.looks import StepLook
-from holter.record.events.rows import Place
 from holter.record.events.timeline import Nvidia, StepWindow, Threads
 from holter.units import count, duration, share
 
@@ -96,8 +96,8 @@ def usual_step(record: RecordLike) -> Step | None:
         by_calls=_operations(look) > _computed(look),
         eager_tf=bool(look.ops),
         run_eagerly=bool(look.run_eagerly),
-        compiled=_line(look.compiled),
-        fit=_line(look.fit),
+        compiled=culprit_on(look.compiled),
+        fit=culprit_on(look.fit),
         seconds=total / steps * (1.0 - data),
         total=total,
         steps=steps,
@@ -132,14 +132,8 @@ def _busiest(look: StepLook) -> BusyLine | None:
     if (row.calls or 0) < 16:
         row = max(listed, key=lambda row: row.ops or 0)
     calls = row.calls or 0
-    at = _line(row)
+    at = culprit_on(row)
     return BusyLine(at, round(calls * _all_of_it(look) / (look.steps or 1))) if at is not None else None
-
-
-def _line(row: Place) -> Culprit | None:
-    if not row.file or not row.line:
-        return None
-    return Culprit(row.file, row.line, row.function, row.code)
 
 
 def _batch_elements(record: RecordLike, pid: int | None) -> float | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.finding import Culprit
 from holter.record.events.looks import Trace, TraceChange
-from holter.record.events.rows import Place
 
 KINDS = ("scalar", "shape", "closure")
 
@@ -88,9 +88,9 @@ def _traced(found: list[Trace]) -> Traced:
         products=last.products or 0,
         variables=last.variables or 0,
         changes=tuple(_change(row) for row in last.changes),
-        call=_line(last.call),
-        maker=_line(last.maker),
-        use=_line(last.use),
+        call=culprit_on(last.call),
+        maker=culprit_on(last.maker),
+        use=culprit_on(last.use),
         jit=bool(last.jit),
         usual=last.usual or 0.0,
         draws=bool(last.draws),
@@ -100,9 +100,3 @@ def _traced(found: list[Trace]) -> Traced:
 
 def _change(row: TraceChange) -> Change:
     return Change(row.kind, row.argument, row.count or 0, tuple(example[:60] for example in row.examples[:4]))
-
-
-def _line(place: Place) -> Culprit | None:
-    if not place.file or not place.line:
-        return None
-    return Culprit(place.file, place.line, place.function, place.code)

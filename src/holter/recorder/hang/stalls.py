@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holter.facts.lock_lines import waits_for_another
 from holter.recorder.hang.detector import BUSY_SHORTEST, LONG_PHASES, PAUSE, Activity, Suspicion, Watch, long_by_name
 from holter.recorder.hang.waiting import circle, locked, waiting
 from holter.recorder.loop.agents import Agents
@@ -40,8 +41,6 @@ _AT_WORK = re.compile(
     r"/(?:socket|ssl|selectors|subprocess)\.py$|/(?:http|urllib|urllib3|requests|httpx|botocore|fsspec|multiprocessing)/"
 )
 _LOCKED = re.compile(r"/(?:threading|queue)\.py$")
-# A bare name after `with`, whatever it is called: nothing else is entered without a frame of its own.
-_LOCK_CODE = re.compile(r"^(?:async )?with [\w.\[\]'\"]+(?: as \w+)?:|\.(?:acquire|get|put|wait|join|result)\(")
 _NO_CPU = 0.02  # of a core
 
 
@@ -60,7 +59,7 @@ def stands_at_a_lock(threads: list[dict[str, Any]], cpu: float) -> bool:
 
 
 def _at_a_lock(frame: dict[str, Any]) -> bool:
-    return bool(_LOCKED.search(frame["file"]) or (frame["user"] and _LOCK_CODE.search(frame.get("code", ""))))
+    return bool(_LOCKED.search(frame["file"]) or (frame["user"] and waits_for_another(frame.get("code", ""))))
 
 
 @dataclass

@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.ending.exits import ended_at
+from holter.diagnosis.ending.raised import culprit_of, message_of, raised_at_end
 from holter.diagnosis.ending.tracebacks import last_line_with, printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.recorder import KernelLine, Missing
@@ -49,10 +49,9 @@ _BEFORE_THE_END = 300.0
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the fault, the card, and how it is known."""
-    left = exit_of(record)
-    end = left.m if left is not None else None
+    end = ended_at(record)
     failed = ending.kind in ("exception", "crashed", "hung", "killed")
-    raised = raised_in(record, end) if failed else None
+    raised = raised_at_end(record) if failed else None
     said = _LOST.search(message_of(raised))
     line = last_line_with(_LOST, printed_text(record)) if failed and not said else ""
     faults = [event for event in record.of(KernelLine) if event.xid in XIDS]
@@ -81,14 +80,14 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         evidence.append(Evidence("driver", gone))
     if raised is not None:
         evidence.append(Evidence("exception", raised.headline[:300], raised.when))
-    frame = culprit_frame(raised) if raised is not None and (said or faults) else None
+    culprit = culprit_of(raised) if said or faults else None
     cures = (
         Cure(
             "take this card out of use, go on from the last checkpoint on another", "nvidia-smi -q -d ECC,ROW_REMAPPER"
         ),
         Cure("then reset it (nvidia-smi --gpu-reset -i N) or the machine; check power, heat and the slot"),
     )
-    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
+    return Finding(CAUSE, grade, claim, tuple(evidence), culprit, cures)
 
 
 def _cards(record: RecordLike) -> list[Gpu]:

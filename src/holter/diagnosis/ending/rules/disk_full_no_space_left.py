@@ -15,8 +15,7 @@ import re
 from holter.diagnosis.core.evidence import fullest_disk
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_at_end
 from holter.diagnosis.ending.tracebacks import Raised, printed_text
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.agent import SaveFailed
@@ -49,8 +48,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the failed write, the path and the space that was left."""
     if ending.kind in ("completed", "running", "interrupted", "hung"):
         return None
-    left = exit_of(record)
-    raised = raised_in(record, left.m if left else None)
+    raised = raised_at_end(record)
     said = message_of(raised)
     in_output = _SURE.search(printed_text(record)[-20000:])
     if not _FULL.search(said) and not (in_output and ending.kind in ("crashed", "stopped-early", "exception")):

@@ -13,9 +13,8 @@ from __future__ import annotations
 import re
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.raised import raised_in
-from holter.diagnosis.ending.senders import sent_signal
+from holter.diagnosis.ending.exits import exit_of, sent_signal
+from holter.diagnosis.ending.raised import raised_at_end
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.recorder import Started
 
@@ -24,8 +23,8 @@ CAUSE = "external.hangup"
 _GONE = "[Errno 5] Input/output error"
 _PRINTS = re.compile(r"\bprint\(|\bstd(?:out|err)\b|\bflush\(|\btqdm\b|\blog(?:ger|ging)?\.|\bsecho\(|\becho\(|\bfit\(")
 _CURES = (
-    Cure("start it in tmux or screen", "", "exact"),
-    Cure("nohup holter run -- COMMAND &", "the run then outlives the terminal", "exact"),
+    Cure("start it in tmux or screen"),
+    Cure("nohup holter run -- COMMAND &", "the run then outlives the terminal"),
 )
 
 
@@ -35,7 +34,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if left is None:
         return None
     if ending.kind == "exception":
-        return _write_failed(record, left.m)
+        return _write_failed(record)
     if ending.kind != "killed":
         return None
     sent = sent_signal(record, left)
@@ -45,10 +44,10 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     return _told(f"SIGHUP{who}", "established", Evidence("signal", f"SIGHUP{who}", left.t))
 
 
-def _write_failed(record: RecordLike, end: float | None) -> Finding | None:
+def _write_failed(record: RecordLike) -> Finding | None:
     """A process that is spared the signal meets the closed terminal when it next prints."""
     on_terminal = any("tty" in (e.stdout, e.stderr) for e in record.of(Started))
-    raised = raised_in(record, end)
+    raised = raised_at_end(record)
     if not on_terminal or raised is None or _GONE not in raised.root.message or raised.root.type != "OSError":
         return None
     frames = [frame for frame in raised.root.frames if frame.user]

@@ -12,8 +12,7 @@ Cure: ask the sender; catch SIGTERM and write a checkpoint.
 from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.senders import sent_signal
+from holter.diagnosis.ending.exits import exit_of, sent_signal
 from holter.diagnosis.memory.memory import memory_curve
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.timeline import Cgroup, VirtualMemory

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import re
 
+from holter.diagnosis.core.evidence import on_macos
 from holter.diagnosis.core.progress import lasted
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of, platform_of
-from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.ending.exits import ended_at
+from holter.diagnosis.ending.raised import culprit_of, message_of, raised_at_end
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.recorder import Gap
 from holter.units import duration, share
@@ -42,9 +43,9 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if total < _SHORTEST:
         return None
     grade: Grade = "established" if all(nap[2] for nap in naps) else "supported"
-    awake, left = lasted(record), exit_of(record)
-    raised = raised_in(record, left.m if left else None) if ending.kind in ("exception", "crashed") else None
-    after = left.m - naps[-1][0] if left is not None and left.m is not None else 0.0
+    awake, end = lasted(record), ended_at(record)
+    raised = raised_at_end(record) if ending.kind in ("exception", "crashed") else None
+    after = end - naps[-1][0] if end is not None else 0.0
     cut = raised is not None and bool(_CONNECTION.search(message_of(raised))) and after <= _AFTER_WAKING
     if ending.kind in ("exception", "crashed", "stopped-early", "oom-killed") and not cut:
         return None  # it slept, and failed of something else
@@ -56,13 +57,12 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if raised is not None:
         claim += f"; {raised.name} came {duration(max(0.0, after))} after it woke: the connection did not survive"
     evidence = [Evidence("asleep", f"for {duration(nap[1])}", nap[3]) for nap in naps[-3:]]
-    frame = culprit_frame(raised) if raised is not None else None
-    keep = "caffeinate -is" if platform_of(record).lower().startswith(("darwin", "macos")) else "systemd-inhibit"
+    keep = "caffeinate -is" if on_macos(record) else "systemd-inhibit"
     cures = (
         Cure("keep the machine awake while it trains", f"{keep} holter run -- COMMAND"),
         Cure("write checkpoints, so that a run that loses its connections goes on from one"),
     )
-    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
+    return Finding(CAUSE, grade, claim, tuple(evidence), culprit_of(raised), cures)
 
 
 def _slept(event: Gap) -> tuple[float, bool]:

@@ -11,12 +11,11 @@ Cure: SIGCONT (fg), and ask who stopped it.
 
 from __future__ import annotations
 
-from holter.diagnosis.core.progress import lasted
+from holter.diagnosis.core.progress import last_sample, lasted
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
+from holter.diagnosis.ending.exits import ended_at, exit_of
 from holter.finding import Cure, Ending, Evidence, Finding
 from holter.record.events.recorder import Continued, Stopped
-from holter.record.events.timeline import Sample
 from holter.units import duration
 
 CAUSE = "external.stopped"
@@ -49,9 +48,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
 def _pauses(record: RecordLike) -> tuple[list[tuple[float, float]], bool]:
     """Give the times in which the command stood, and whether it still stood at the end of the record."""
     told: list[Stopped | Continued] = [*record.of(Stopped), *record.of(Continued)]
-    left = exit_of(record)
-    last = max((line.m for line in record.of(Sample)), default=0.0)
-    end = left.m if left is not None and left.m is not None else last
+    end = ended_at(record) or last_sample(record) or 0.0
     found, since = [], None
     for event in sorted(told, key=lambda event: event.m):
         if isinstance(event, Stopped):

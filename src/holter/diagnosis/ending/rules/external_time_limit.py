@@ -13,8 +13,7 @@ import re
 
 from holter.diagnosis.core.progress import lasted
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of, under_timeout
-from holter.diagnosis.ending.senders import sent_signal
+from holter.diagnosis.ending.exits import exit_of, sent_signal, under_timeout
 from holter.diagnosis.ending.tracebacks import last_line_with, printed_text
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.units import duration

@@ -13,7 +13,7 @@ from __future__ import annotations
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.library_messages import cures_of
-from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_at_end
 from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.finding import Cure, Ending, Evidence, Finding
 
@@ -23,10 +23,9 @@ YIELDS_TO = ("disk-full", "resource", "oversize", "nan", "device-lost", "hang", 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the exception and the user's line it came from."""
-    left = exit_of(record)
-    if ending.kind != "exception" or left is None:
+    if ending.kind != "exception" or exit_of(record) is None:
         return None
-    raised = raised_in(record, left.m)
+    raised = raised_at_end(record)
     if raised is None or exhaustion_of(record, ending) is not None:
         return None  # where memory ran out, what was raised is only how it showed
     frame, root = culprit_frame(raised), raised.root

@@ -15,8 +15,7 @@ Cure: the same number of batches on every rank (drop_last, join); collectives ou
 from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_in
+from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_at_end
 from holter.diagnosis.hang.blocking import Blocked, blocked_in
 from holter.diagnosis.hang.ranks import PEER_LOST, left_early, only_for_some, ranks_of, steps_evidence
 from holter.diagnosis.hang.stalls import stacks_of
@@ -25,7 +24,7 @@ from holter.finding import Cure, Ending, Evidence, Finding, Grade
 CAUSE = "hang.collective"
 
 _EVEN = Cure("give every rank the same number of steps (drop_last=True, or the Join context)", "", "equivalent")
-_ALL = Cure("let all ranks make this call, outside of the `if` that asks for the rank", "", "exact")
+_ALL = Cure("let all ranks make this call, outside of the `if` that asks for the rank")
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
@@ -45,8 +44,7 @@ def _gave_up(record: RecordLike, ending: Ending) -> Finding | None:
     """Tell a rank whose wait for the others ended with an error of its own."""
     if ending.kind not in ("exception", "hung"):
         return None
-    left = exit_of(record)
-    raised = raised_in(record, left.m if left else None)
+    raised = raised_at_end(record)
     if raised is None or not PEER_LOST.search(message_of(raised)):
         return None
     ranks = ranks_of(record, stacks_of(record, ("stall", "attach")))

@@ -13,16 +13,17 @@ Cure: keep the number, `.item()`, or `.detach()` the tensor; truncate backpropag
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.cause import LeakCause, leak_cause
-from holter.diagnosis.leak.detached import cut_parts, cut_where_used
 from holter.diagnosis.leak.growing_line import Growing
 from holter.diagnosis.leak.retained import Holder
 from holter.diagnosis.leak.retained_line import line_of
 from holter.finding import Cure, Ending, Finding
 from holter.source.edits import before_function, function_of, imported_names
-from holter.source.lines import called_name
+from holter.source.lines import called_name, is_named, tree_of
+from holter.source.syntax import parse
 from holter.units import count
 
 CAUSE = "leak.graph-retained"
@@ -70,16 +71,14 @@ def _cures(found: LeakCause, statement: Growing | None, lines: list[str], line: 
     cut = ".item()" if scalar and (statement is None or statement.how != "=") else ".detach()"
     how = ""
     if statement is not None and statement.kept and statement.how != "join":
-        parts = cut_parts(statement.kept)
-        kept = statement.keeping_its(cut) if parts is None else statement.keeping(parts)
-        how = f"- {statement.code}\n+ {kept}" if kept != statement.code else ""
-        cut = cut if parts is None else ".item() for a number, .detach() for a tensor"
+        if _is_display(statement.kept):
+            cut = ".item() for a number, .detach() for a tensor"  # which part is which, nobody has seen
+        else:
+            how = f"- {statement.code}\n+ {statement.keeping_its(cut)}"
     title = "keep the number, not the tensor" if cut == ".item()" else "cut it from its graph before keeping it"
-    cures = [Cure(f"{title}: {cut}", how, "exact")]
+    cures = [Cure(f"{title}: {cut}", how)]
     if holder.between_steps:
-        cures.insert(
-            0, Cure("make no graph where nothing is trained: torch.no_grad()", _no_graph(lines, line), "exact")
-        )
+        cures.insert(0, Cure("make no graph where nothing is trained: torch.no_grad()", _no_graph(lines, line)))
     return tuple(cures)
 
 
@@ -89,3 +88,51 @@ def _no_graph(lines: list[str], line: int) -> str:
     if function is None or any(called_name(n) == "backward" for n in ast.walk(function) if isinstance(n, ast.Call)):
         return ""
     return before_function(lines, line, "@torch.no_grad()") if "torch" in imported_names(lines) else ""
+
+
+def _is_display(kept: str) -> bool:
+    """Tell whether several things are kept as one: a tuple, a list or a dict as it is written."""
+    try:
+        statement = parse(f"({kept})").body[0]
+    except (SyntaxError, ValueError, RecursionError, MemoryError, IndexError):
+        return False
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, (ast.Tuple, ast.List, ast.Dict))
+
+
+def cut_where_used(code: str, variable: str, lines: Sequence[str], *, in_parts: bool) -> str | None:
+    """Give `h = cell(x, h)` as `h = cell(x, h.detach())`: what the step computes keeps its gradient, and the steps
+    before it are let go. None for a statement that does not make the variable from itself."""
+    try:
+        statement = parse(code).body[0]
+    except (SyntaxError, ValueError, RecursionError, MemoryError, IndexError):
+        return None
+    if not isinstance(statement, ast.Assign) or not code.isascii():
+        return None
+    used = [part for part in ast.walk(statement.value) if is_named(part, variable)]
+    arguments = [id(one) for part in ast.walk(statement.value) if isinstance(part, ast.Call) for one in part.args]
+    maybe_none = _begins_as_none(lines, variable)
+    for part in sorted(used, key=lambda one: -one.col_offset):
+        end = part.end_col_offset or 0
+        name = code[part.col_offset : end]
+        cut = f"tuple(part.detach() for part in {name})" if in_parts else f"{name}.detach()"
+        if maybe_none:
+            cut = f"None if {name} is None else {cut}"
+            cut = cut if id(part) in arguments else f"({cut})"
+        code = code[: part.col_offset] + cut + code[end:]
+    return code if used else None
+
+
+def _begins_as_none(lines: Sequence[str], variable: str) -> bool:
+    """Tell whether the script sets it to None, in whatever assignment."""
+    tree = tree_of(lines)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                pairs = [(target, node.value)]
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pairs = list(zip(target.elts, node.value.elts, strict=False))
+                if any(
+                    is_named(to, variable) and isinstance(of, ast.Constant) and of.value is None for to, of in pairs
+                ):
+                    return True
+    return False

@@ -77,7 +77,7 @@ def _without_keeping(record: RecordLike, holder: Holder) -> Cure:
     if line is not None and statement is not None and only_filled(lines, holder.variable):
         how = without_statement(lines, line.line)
     instead = "" if how else ": keep the score, or a file of its weights"
-    return Cure(f"do not keep the {holder.kind}s in `{holder.variable}`{instead}", how, "exact")
+    return Cure(f"do not keep the {holder.kind}s in `{holder.variable}`{instead}", how)
 
 
 def _built_once(lines: list[str], line: int) -> tuple[Cure, ...]:

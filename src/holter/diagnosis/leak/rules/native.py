@@ -12,18 +12,22 @@ newer release, restart workers now and then.
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from holter.diagnosis.core.evidence import user_files
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.cause import LeakCause, leak_cause
-from holter.diagnosis.leak.left_on import LeftOn, left_on
 from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 from holter.record.events.looks import RetainedObjects
-from holter.source.lines import culprit_at
+from holter.source.lines import called_name, culprit_at, tree_of
 from holter.units import count
 
 CAUSE = "leak.native"
 YIELDS_TO = ("recompile", "oversize.helper")
+_SCHEDULE = "profile(schedule=torch.profiler.schedule(wait=10, warmup=2, active=5, repeat=1)), then prof.step()"
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
@@ -32,7 +36,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if found is None or found.cause != CAUSE:
         return None
     ran_out = exhaustion_of(record, ending)
-    culprit = ran_out.frame.culprit if ran_out is not None and ran_out.frame is not None else None
+    culprit = ran_out.culprit if ran_out is not None else None
     looked = _looked(record, found)
     if looked is None:
         kept = "losses with their graph (use loss.item()), lists, caches, models made in a loop"
@@ -81,3 +85,37 @@ def _looked(record: RecordLike, found: LeakCause) -> Evidence | None:
     seen = last.looked_at or 0
     return Evidence("ruled out", f"{count(len(told))} looks through {count(seen)} objects of the script found nothing "
                                  "that grew as much", last.t)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LeftOn:
+    """A recorder and how it is bounded."""
+
+    line: int
+    what: str
+    cure: str
+    how: str = ""
+
+
+def left_on(lines: Sequence[str]) -> LeftOn | None:
+    """Give the first recorder without a bound that the script switches on."""
+    tree = tree_of(lines)
+    text = "\n".join(lines)
+    for node in ast.walk(tree) if tree is not None else ():
+        if not isinstance(node, ast.Call):
+            continue
+        name, given = called_name(node), {keyword.arg for keyword in node.keywords}
+        if name == "profile" and "schedule" not in given and ("torch.profiler" in text or "autograd.profiler" in text):
+            return LeftOn(node.lineno, "PyTorch's profiler", "profile a few steps only, with a schedule", _SCHEDULE)
+        if name == "_record_memory_history" and "max_entries" not in given and not _is_off(node):
+            return LeftOn(node.lineno, "PyTorch's memory history", "bound it", "max_entries=100_000")
+        if ast.unparse(node.func).endswith(("summary.trace_on", "profiler.experimental.start")):
+            return LeftOn(node.lineno, "TensorFlow's profiler", "stop it after a few steps")
+        if name == "start" and ast.unparse(node.func) == "tracemalloc.start":
+            return LeftOn(node.lineno, "tracemalloc", "stop it after a few steps", "tracemalloc.stop()")
+    return None
+
+
+def _is_off(node: ast.Call) -> bool:
+    given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "enabled")]
+    return any(isinstance(one, ast.Constant) and one.value in (None, False) for one in given)

@@ -43,7 +43,7 @@ def _seen_from_outside(found: LeakCause) -> Finding:
     """Tell of a loop that only asks a model: its results pile up, with their graphs where nothing forbids one."""
     assert found.gathered is not None
     cures = (
-        Cure("make no graph where nothing is trained", "+ with torch.no_grad():", "exact"),
+        Cure("make no graph where nothing is trained", "+ with torch.no_grad():"),
         Cure("write each result out, or keep only the numbers you need of it", "", "equivalent"),
     )
     claim = f"each pass of the loop keeps more on this line: {found.words}"

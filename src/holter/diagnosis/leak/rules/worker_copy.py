@@ -16,14 +16,14 @@ from __future__ import annotations
 import ast
 import re
 
-from holter.diagnosis.core.frames import Frame
+from holter.diagnosis.core.evidence import loader_with_workers
+from holter.diagnosis.core.frames import Frame, culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.cause import leak_cause
 from holter.diagnosis.leak.retained_line import line_of, made_line
 from holter.diagnosis.memory.memory_looks import gathered_by
 from holter.diagnosis.memory.worker_pages import WorkerPages
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
-from holter.record.events.agent import Made
 from holter.source.edits import imported_names, replaced
 from holter.source.lines import tree_of
 from holter.units import count, size
@@ -63,8 +63,7 @@ def _line(record: RecordLike, pages: WorkerPages) -> Culprit | None:
     gathered: Frame | None = gathered_by(record, None, pages.since or float("inf"))
     if gathered is not None:
         return gathered.culprit
-    loaders = [e for e in record.of(Made) if e.what == "loader" and e.num_workers and e.file and e.line]
-    return Culprit(loaders[-1].file, loaders[-1].line or 0, loaders[-1].function, loaders[-1].code) if loaders else None
+    return culprit_on(loader_with_workers(record))
 
 
 def _measured(pages: WorkerPages) -> tuple[Evidence, ...]:

@@ -14,8 +14,7 @@ Cure: expandable segments or the asynchronous allocator; fixed shapes; reuse of 
 from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.raised import culprit_frame, raised_in
+from holter.diagnosis.ending.raised import culprit_of, raised_at_end
 from holter.diagnosis.memory.pool import Pool, pool_of
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.units import share, size
@@ -29,8 +28,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Set what was asked for against what lay in reserve."""
     if ending.kind not in ("exception", "crashed", "stopped-early"):
         return None
-    left = exit_of(record)
-    raised = raised_in(record, left.m if left else None)
+    raised = raised_at_end(record)
     pool = pool_of(record, raised)
     if pool is None or pool.asked is None or pool.reserve < _LEAST * (pool.reserve + pool.allocated):
         return None
@@ -46,8 +44,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         evidence.append(Evidence("allocations tried again", f"{pool.retries:,}"))
     if raised is not None:
         evidence.append(Evidence("exception", raised.headline[:400], raised.when))
-    frame = culprit_frame(raised) if raised is not None else None
-    return Finding(CAUSE, grade, claim, tuple(evidence), frame.culprit if frame else None, _cures(pool))
+    return Finding(CAUSE, grade, claim, tuple(evidence), culprit_of(raised), _cures(pool))
 
 
 def _cures(pool: Pool) -> tuple[Cure, ...]:

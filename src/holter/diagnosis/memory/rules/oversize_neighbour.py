@@ -15,8 +15,7 @@ import re
 from dataclasses import dataclass
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
-from holter.diagnosis.ending.raised import message_of, raised_in
+from holter.diagnosis.ending.raised import message_of, raised_at_end
 from holter.diagnosis.memory.exhaustion import Exhaustion, exhaustion_of
 from holter.diagnosis.memory.pool import size_in
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
@@ -62,13 +61,11 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         f"{size(held.total - held.others)} were left for this run"
     )
     evidence = [Evidence("held by others", f"{_named(one)}: {size(_bytes(one))}") for one in held.whom[:4]]
-    culprit = found.frame.culprit if found.frame is not None else None
-    return Finding(CAUSE, held.grade, claim, (*evidence, *found.evidence), culprit, _cures(record, held))
+    return Finding(CAUSE, held.grade, claim, (*evidence, *found.evidence), found.culprit, _cures(record, held))
 
 
 def _on_device(record: RecordLike, found: Exhaustion) -> Held | None:
-    left = exit_of(record)
-    said = message_of(raised_in(record, left.m if left else None))
+    said = message_of(raised_at_end(record))
     if _OWN_LIMIT in said:
         return None
     gpu, first = _gpu(record, last=True), _gpu(record, last=False)

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.paging import RECLAIM, paging_of
-from holter.diagnosis.memory.paging_line import line_of
-from holter.diagnosis.memory.paging_words import evidence_of, price
+from holter.diagnosis.memory.paging_words import evidence_of, line_of, price
 from holter.finding import Cure, Ending, Finding, Grade
 from holter.units import duration, size
 

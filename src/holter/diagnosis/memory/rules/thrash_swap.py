@@ -17,8 +17,7 @@ from holter.diagnosis.core.evidence import roles
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.next_commands import next_commands
 from holter.diagnosis.memory.paging import SWAP, Paging, paging_of
-from holter.diagnosis.memory.paging_line import line_of
-from holter.diagnosis.memory.paging_words import evidence_of, others_hold, price, swapped_out
+from holter.diagnosis.memory.paging_words import evidence_of, line_of, others_hold, price, swapped_out
 from holter.diagnosis.memory.unified import WATERMARK, why_no_error
 from holter.finding import Cure, Ending, Finding, Grade
 from holter.units import duration, size

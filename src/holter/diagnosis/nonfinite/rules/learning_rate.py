@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 
+from holter.diagnosis.core.evidence import frameworks_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.lines import number_written, optimizer_line
 from holter.diagnosis.nonfinite.nonfinite import Growth, Nonfinite, magnitude, nonfinite_of
 from holter.diagnosis.nonfinite.words import evidence_of, figure, first_bad
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
-from holter.record.events.agent import Adapter
 from holter.source.edits import replaced, with_argument, with_value
 from holter.source.lines import settings_of
 
@@ -117,5 +117,5 @@ def _stable(rate: float, growth: Growth | None) -> float:
 
 
 def _keras(record: RecordLike) -> bool:
-    used = {event.framework for event in record.of(Adapter) if event.state == "on"}
+    used = frameworks_on(record)
     return "torch" not in used and bool(used)

@@ -43,6 +43,6 @@ def _cures(seen: Nonfinite) -> tuple[Cure, ...]:
     if seen.event.framework in ("keras", "tensorflow"):
         look = "tf.debugging.enable_check_numerics() at the top of the script; it is slow, and names the line"
     return (
-        Cure("have the framework stop at the operation that makes it", look, "exact"),
-        Cure("stop the run when its loss is not finite", "if not math.isfinite(loss): raise SystemExit(1)", "exact"),
+        Cure("have the framework stop at the operation that makes it", look),
+        Cure("stop the run when its loss is not finite", "if not math.isfinite(loss): raise SystemExit(1)"),
     )

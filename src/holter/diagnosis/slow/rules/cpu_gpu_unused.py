@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holter.diagnosis.core.evidence import user_files
+from holter.diagnosis.core.evidence import on_macos, user_files
+from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.step_times import anatomy_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
@@ -63,8 +64,8 @@ def _unused_gpu(record: RecordLike) -> str:
     if rows:
         return "" if any(row.tree for row in rows) else rows[0].name or "an NVIDIA GPU"
     translated = any(event.translated for event in record.of(FrameworkSettings))
-    platform = record.facts.platform
-    return "the GPU of this Mac" if platform.startswith("macOS") and ("arm64" in platform or translated) else ""
+    of_apple = on_macos(record) and ("arm64" in record.facts.platform or translated)
+    return "the GPU of this Mac" if of_apple else ""
 
 
 def _asked_for_cpu(record: RecordLike) -> bool:
@@ -115,10 +116,9 @@ def _never_moved(record: RecordLike) -> _Why | None:
     made = next((event for event in record.of(Made) if event.what == "model" and event.file and event.line), None)
     if made is None:
         return None
-    device = "mps" if record.facts.platform.startswith("macOS") else "cuda"
+    device = "mps" if on_macos(record) else "cuda"
     how = ""
     if re.fullmatch(r"[\w.]+ = [\w.]+\(.*\)", made.code):
         how = f'- {made.code}\n+ {made.code}.to("{device}")'
     cure = Cure(f'move the model and each batch to it: .to("{device}")', how, "equivalent")
-    culprit = Culprit(made.file, made.line or 0, made.function, made.code)
-    return _Why("the script never moves its model to it", (cure,), "supported", culprit)
+    return _Why("the script never moves its model to it", (cure,), "supported", culprit_on(made))

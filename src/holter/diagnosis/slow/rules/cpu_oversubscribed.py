@@ -19,15 +19,15 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from holter.diagnosis.core.evidence import last_processes, roles
+from holter.diagnosis.core.evidence import first_in_sources, last_processes, loader_with_workers, roles
+from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import CpuShare, cpu_share_of
 from holter.diagnosis.slow.step_times import anatomy_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
-from holter.record.events.agent import FrameworkSettings, Made
-from holter.record.events.looks import FitInput
+from holter.record.events.agent import FrameworkSettings
 from holter.record.events.timeline import Processes, StepWindow, Threads
-from holter.source.lines import calls_of, culprit_at
+from holter.source.lines import calls_of
 from holter.units import count, share
 
 CAUSE = "cpu.oversubscribed"
@@ -75,14 +75,15 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
     if not (asked_for or threaded) and not workers:
         return None
     waited = f"each waited for a core {share(1 - found.got)} of the time that it could have run"
+    line = first_in_sources(record, _sets_threads)
     if workers:
         of_them = f"each of {count(workers)} data workers computes with {each} threads or more"
         claim = f"{of_them}, and there are {found.cores:g} cores: {waited}"
-        proof = _proof(record, found, set_to)
-        return Finding(CAUSE, "supported", claim, proof, _culprit(record) or _loader(record), _ONE_EACH)
+        line = line or culprit_on(loader_with_workers(record))
+        return Finding(CAUSE, "supported", claim, _proof(record, found, set_to), line, _ONE_EACH)
     fair = max(1, cores // ranks)
     claim = f"{max(found.wanting, demand):.0f} threads of the run want to compute on {found.cores:g} cores: {waited}"
-    return Finding(CAUSE, "supported", claim, _proof(record, found, set_to), _culprit(record), _cures(record, fair))
+    return Finding(CAUSE, "supported", claim, _proof(record, found, set_to), line, _cures(line, fair))
 
 
 def _threads_of_workers(record: RecordLike) -> tuple[int, int]:
@@ -102,13 +103,6 @@ def _threads_of_workers(record: RecordLike) -> tuple[int, int]:
     usual = [int(median(threads)) for threads in most.values()]
     several = [threads for threads in usual if threads >= 2]
     return (len(several), min(several)) if len(several) >= 2 and len(several) > len(usual) / 2 else (0, 0)
-
-
-def _loader(record: RecordLike) -> Culprit | None:
-    for event in record.of(Made)[::-1]:
-        if event.what == "loader" and event.num_workers and event.file:
-            return Culprit(event.file, event.line or 0, event.function, event.code)
-    return None
 
 
 def _computing(record: RecordLike) -> list[int]:
@@ -138,25 +132,16 @@ def _proof(record: RecordLike, found: CpuShare, set_to: int) -> tuple[Evidence, 
     return (*proof, *(anatomy.evidence if anatomy is not None else ()))
 
 
-def _sources(record: RecordLike) -> list[str]:
-    named = [*(event.file for event in record.of(Made)), *(event.file for event in record.of(FitInput))]
-    return [file for file in dict.fromkeys(named) if file]
-
-
-def _culprit(record: RecordLike) -> Culprit | None:
+def _sets_threads(lines: list[str]) -> int | None:
     """Find the line of the user's that sets the number of threads."""
-    for file in _sources(record):
-        lines = record.source(file)
-        for line, _name in calls_of(lines, _CALLS):
-            return culprit_at(file, lines, line)
-        for number_, code in enumerate(lines, 1):
-            if any(name in code for name in _VARIABLES) and "environ" in code and not code.strip().startswith("#"):
-                return culprit_at(file, lines, number_)
-    return None
+    called = [line for line, _name in calls_of(lines, _CALLS)]
+    for at, code in enumerate(lines, 1):
+        if any(name in code for name in _VARIABLES) and "environ" in code and not code.strip().startswith("#"):
+            called.append(at)
+    return next(iter(called), None)
 
 
-def _cures(record: RecordLike, fair: int) -> tuple[Cure, ...]:
-    culprit = _culprit(record)
+def _cures(culprit: Culprit | None, fair: int) -> tuple[Cure, ...]:
     if culprit is not None and "set_num_threads(" in culprit.code:
         how = f"-{culprit.code}\n+torch.set_num_threads({fair})"
     else:

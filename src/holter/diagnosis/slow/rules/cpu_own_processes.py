@@ -13,13 +13,13 @@ Cure: let the helper sleep between two looks, or wait for an event; start fewer 
 
 from __future__ import annotations
 
-from holter.diagnosis.core.evidence import roles, user_files
+from holter.diagnosis.core.evidence import first_in_sources, roles
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import cores_of
 from holter.diagnosis.slow.step_times import anatomy_of
-from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
+from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.timeline import Threads
-from holter.source.lines import calls_of, culprit_at
+from holter.source.lines import calls_of
 from holter.units import count, duration, share
 
 CAUSE = "cpu.own-processes"
@@ -68,15 +68,10 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
     )
     cures = (
         Cure("let it sleep between two looks: time.sleep(1.0)", "", "equivalent"),
-        Cure("start fewer of them, or give them the lowest priority: os.nice(19)", "", "exact"),
+        Cure("start fewer of them, or give them the lowest priority: os.nice(19)"),
     )
-    return Finding(CAUSE, grade, claim, evidence, _culprit(record), cures)
+    return Finding(CAUSE, grade, claim, evidence, first_in_sources(record, _starts_processes), cures)
 
 
-def _culprit(record: RecordLike) -> Culprit | None:
-    """Find the line that starts processes."""
-    for file in user_files(record):
-        lines = record.source(file)
-        for line, _name in calls_of(lines, _STARTS):
-            return culprit_at(file, lines, line)
-    return None
+def _starts_processes(lines: list[str]) -> int | None:
+    return next((line for line, _name in calls_of(lines, _STARTS)), None)

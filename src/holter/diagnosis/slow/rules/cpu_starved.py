@@ -51,7 +51,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
     if load is not None:
         evidence.append(Evidence("machine's load", f"{load:.1f} on {found.cores:g} cores"))
     cures = (
-        Cure("see what else runs, and end it or wait for it", "top -o %CPU", "exact"),
-        Cure("give the run a better place in the queue", "sudo renice -n -5 -p PID", "exact"),
+        Cure("see what else runs, and end it or wait for it", "top -o %CPU"),
+        Cure("give the run a better place in the queue", "sudo renice -n -5 -p PID"),
     )
     return Finding(CAUSE, grade, claim, tuple(evidence), None, cures)

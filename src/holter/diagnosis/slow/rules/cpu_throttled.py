@@ -56,7 +56,7 @@ def _by_quota(record: RecordLike, anatomy: Anatomy) -> Finding | None:
     )
     whole_cores = max(1, int(cores))
     cures = (
-        Cure("give the container more CPU", "docker run --cpus=N, or resources.limits.cpu of the pod", "exact"),
+        Cure("give the container more CPU", "docker run --cpus=N, or resources.limits.cpu of the pod"),
         Cure(
             f"use no more threads than the quota has cores, so that they do not spend it at once: {whole_cores}",
             f"OMP_NUM_THREADS={whole_cores}",
@@ -78,5 +78,5 @@ def _by_heat(record: RecordLike, anatomy: Anatomy) -> Finding | None:
         return None
     name, word = hot[-1]
     claim = f"{name or 'the GPU'} lowered its clocks ({word}) at {share(len(hot) / len(readings))} of the readings"
-    cures = (Cure("see to its cooling and power supply", "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER", "exact"),)
+    cures = (Cure("see to its cooling and power supply", "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"),)
     return Finding(CAUSE, "supported", claim, anatomy.evidence, None, cures)

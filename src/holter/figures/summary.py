@@ -1,4 +1,4 @@
-"""The pictures and figures that a view sets beside a verdict, as plain data."""
+"""The figures and short curves that are set beside a verdict in text."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holter.diagnosis.core.examined import examined
-from holter.diagnosis.core.progress import lasted, progress_of
+from holter.diagnosis.core.progress import lasted, progress_of, windows_of
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.memory.exhaustion import exhaustion_of
-from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, unseen_peak
-from holter.finding import Ending, Verdict
+from holter.diagnosis.memory.memory import MemoryCurve, device_curve, unseen_peak
+from holter.figures.charts import pace, shown_memory
+from holter.finding import Verdict
 from holter.record.events.agent import Made
 from holter.record.events.recorder import ForecastTold
-from holter.record.events.timeline import Sample, StepWindow
 from holter.units import count, duration, rate, size
 
 _MEMORY_ENDINGS = ("oom-killed", "running")
@@ -28,7 +27,7 @@ _MOST_TOLD = 3
 
 
 @dataclass(frozen=True)
-class Chart:
+class ShortChart:
     """One curve: its values evenly over time, and its ends in words."""
 
     label: str
@@ -48,7 +47,7 @@ class Figures:
     epochs: int | None = None
     peak_memory: float | None = None
     memory_limit: float | None = None
-    charts: tuple[Chart, ...] = ()
+    charts: tuple[ShortChart, ...] = ()
     told: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
 
@@ -66,10 +65,9 @@ def exhibits(record: RecordLike, verdict: Verdict) -> Figures:
     device = device_curve(record) if ran_out is not None and ran_out.on_device else None
     if device is not None:
         charts.append(_memory_chart("device memory", device))
-    falling = _pace_chart(record, progress.pid) if verdict.ending.kind == "hung" else None
-    if falling is not None:
-        charts.append(falling)
-    charts += _of_the_family(record, family, progress.pid)
+    if verdict.ending.kind == "hung":
+        charts += _pace_chart(record)
+    charts += _of_the_family(record, family)
     return Figures(
         lasted=lasted(record),
         steps=progress.step,
@@ -89,15 +87,6 @@ def _peak(record: RecordLike, memory: MemoryCurve) -> float:
     """Give what a limit would have to be: the highest reading, and what was higher for a moment between two."""
     peak = memory.peak + max(0.0, unseen_peak(record))
     return min(peak, memory.limit) if memory.limit and memory.peak <= memory.limit else peak
-
-
-def shown_memory(record: RecordLike, ending: Ending) -> MemoryCurve | None:
-    """Give the memory that bears on how the run ended: what ran out, or the run's own up to its end."""
-    memory, left = memory_curve(record), exit_of(record)
-    ran_out = exhaustion_of(record, ending)
-    if ran_out is not None and ran_out.curve is not None and not ran_out.on_device:
-        return ran_out.curve
-    return memory.until(left.m) if memory is not None and left is not None and left.m is not None else memory
 
 
 def _told(record: RecordLike, verdict: Verdict) -> tuple[str, ...]:
@@ -120,9 +109,9 @@ def _forecast_in(text: str) -> str:
     return ahead if ahead and _RATE.search(rate) else text
 
 
-def _of_the_family(record: RecordLike, family: str, pid: int | None) -> list[Chart]:
+def _of_the_family(record: RecordLike, family: str) -> list[ShortChart]:
     """The curve that a finding of this family is about, where the steps have one."""
-    steps = [line for line in record.of(StepWindow) if line.pid == pid and (line.n or 0) > 0]
+    steps = windows_of(record)
     if family in _ABOUT_PACE:
         taken = [(line.m, (line.sum or 0.0) / (line.n or 1.0)) for line in steps]
         return _chart("seconds per step", taken, lambda value: duration(value))
@@ -141,52 +130,27 @@ def _of_the_family(record: RecordLike, family: str, pid: int | None) -> list[Cha
     return []
 
 
-def _chart(label: str, points: list[tuple[float, float]], words: Callable[[float], str]) -> list[Chart]:
+def _chart(label: str, points: list[tuple[float, float]], words: Callable[[float], str]) -> list[ShortChart]:
     if len(points) < 4:
         return []
-    values = resample(tuple(points))
-    return [Chart(label, values, words(values[0]), words(values[-1]))]
+    values = _resample(tuple(points), _SPANS)
+    return [ShortChart(label, values, words(values[0]), words(values[-1]))]
 
 
-def _memory_chart(label: str, curve: MemoryCurve) -> Chart:
-    values = resample(curve.points)
+def _memory_chart(label: str, curve: MemoryCurve) -> ShortChart:
+    values = _resample(curve.points, _SPANS)
     limit = f"limit {size(curve.limit)}" if curve.limit else ""
-    return Chart(label, values, size(values[0]), size(values[-1]), limit, curve.limit)
+    return ShortChart(label, values, size(values[0]), size(values[-1]), limit, curve.limit)
 
 
-def _pace_chart(record: RecordLike, pid: int | None) -> Chart | None:
-    found = pace(record, pid, _SPANS)
-    usual = sorted(value for value in found[2] if value > 0) if found is not None else []
-    if found is None or not usual:
-        return None
-    return Chart("steps per second", found[2], rate(usual[len(usual) // 2]), rate(found[2][-1]))
+def _pace_chart(record: RecordLike) -> list[ShortChart]:
+    found = pace(record, _SPANS)
+    values = found[2] if found is not None else ()
+    usual = sorted(value for value in values if value > 0)
+    return [ShortChart("steps per second", values, rate(usual[len(usual) // 2]), rate(values[-1]))] if usual else []
 
 
-def pace(record: RecordLike, pid: int | None, spans: int) -> tuple[float, float, tuple[float, ...]] | None:
-    """Count the steps of each span of time, the silence at the end with them: a hang is a curve that falls to zero.
-
-    Gives when the first span begins, how long each is, and the steps per second in it.
-    """
-    windows = [line for line in record.of(StepWindow) if line.pid == pid and line.n]
-    last = max((line.m for line in record.of(Sample)), default=0.0)
-    if len(windows) < 4:
-        return None
-    begin = windows[0].m
-    span = (max(last, windows[-1].m) - begin) / spans
-    if span <= 0:
-        return None
-    done = [0.0] * spans
-    for line in windows[1:]:
-        # A window's steps lie between it and the one before; they are laid evenly over that time.
-        end, took = line.m, max(line.sum or 0.0, 1e-6)
-        first, until = int((max(begin, end - took) - begin) / span), int((end - begin) / span)
-        for at in range(max(0, first), min(until, spans - 1) + 1):
-            low, high = max(end - took, begin + at * span), min(end, begin + (at + 1) * span)
-            done[at] += (line.n or 0.0) * max(0.0, high - low) / took
-    return begin, span, tuple(n / span for n in done)
-
-
-def resample(points: tuple[tuple[float, float], ...], n: int = 24) -> tuple[float, ...]:
+def _resample(points: tuple[tuple[float, float], ...], n: int) -> tuple[float, ...]:
     """Give the highest value of each of n spans of time, the last known one where a span is empty."""
     begin, span = points[0][0], points[-1][0] - points[0][0]
     if span <= 0 or len(points) < 2:
