@@ -57,7 +57,7 @@ def run(folder: Path, script: str, agent: bool = True, **environ: str) -> Run:
     if agent:
         env.update(HOLTER_AGENT_DIR=str(agents), PYTHONPATH=str(INJECT))
     command = [sys.executable, "train.py"]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=900)
     events, words, slots = [], None, []
     for file in sorted(agents.iterdir()):
         if file.suffix == ".jsonl":

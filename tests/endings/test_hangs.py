@@ -1,4 +1,4 @@
-"""Real hangs: told within 20 seconds of the block, with the line, and ended by --on-hang stop."""
+"""Real hangs: told with the line, and ended by --on-hang stop. How soon is held in tests/recorder/test_detector.py."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ LOOP = """
 import time
 import holter
 
-BEGIN = time.monotonic()
-
-
 def work():
     time.sleep(0.1)
     holter.step(loss=1.0)
@@ -26,7 +23,6 @@ def work():
 
 for _ in range(30):
     work()
-print("BLOCK", time.monotonic(), flush=True)
 """
 
 SCRIPTS = {
@@ -59,14 +55,15 @@ SCRIPTS = {
     "two-threads": """
         import threading
         first, second = threading.Lock(), threading.Lock()
+        both = threading.Barrier(2)
         def writer():
             with first:
-                time.sleep(0.5)
+                both.wait()
                 with second:  # there
                     pass
         threading.Thread(target=writer, daemon=True).start()
         with second:
-            time.sleep(1)
+            both.wait()
             with first:  # here
                 pass
         """,
@@ -121,7 +118,6 @@ class Images(Dataset):
     def __getitem__(self, index):
         time.sleep(0.0125)
         if index == 240:
-            print("BLOCK", time.monotonic(), flush=True)
             download(index)
         return torch.randn(16)
 
@@ -155,8 +151,6 @@ steps = 30 if dist.get_rank() == 0 else 31
 for step in range(steps):
     loss = model(torch.randn(8, 16)).pow(2).mean()
     optimizer.zero_grad()
-    if step == 30:
-        print("BLOCK", time.monotonic(), flush=True)
     loss.backward()  # here
     optimizer.step()
     time.sleep(0.1)
@@ -167,15 +161,15 @@ while dist.get_rank() == 0:
 # Before the first step, with locks of any name: nothing was learned of this run yet.
 CROSSED = """
 import threading
-import time
 import torch
 
 a, b = threading.Lock(), threading.Lock()
+both = threading.Barrier(2)
 
 
 def save():
     with b:
-        time.sleep(0.5)
+        both.wait()
         with a:  # there
             pass
 
@@ -183,15 +177,13 @@ def save():
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
 threading.Thread(target=save, daemon=True).start()
 with a:
-    time.sleep(1)
-    print("BLOCK", time.monotonic(), flush=True)
+    both.wait()
     with b:  # here
         pass
 """
 
 HELD_AT_FORK = """
 import threading
-import time
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -212,7 +204,6 @@ if __name__ == "__main__":
     guard.acquire()
     batches = iter(loader)
     guard.release()
-    print("BLOCK", time.monotonic(), flush=True)
     next(batches)  # waits
 """
 
@@ -276,14 +267,11 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_block_is_told_in_time_with_its_line(hung: dict[str, Case], name: str) -> None:
-    """The stall is told within 20 s of the block, and the finding names the blocked line and the kind of wait."""
+def test_a_block_is_told_with_its_line(hung: dict[str, Case], name: str) -> None:
+    """The stall is told, and the finding names the blocked line and the kind of wait."""
     case = hung[name]
-    told = case.holter.events("stall")
-    took = told[0]["m"] - case.printed("BLOCK")
-    print(f"{name}: told {took:.1f} s after the block")
 
-    assert took < 20
+    assert case.holter.events("stall"), as_text(case)
     assert case.kind() == "hung", as_text(case)
     assert case.first()["cause"] == CAUSES.get(name, "hang.deadlock"), as_text(case)
     assert case.first()["culprit"]["line"] == case.line("# here"), as_text(case)
@@ -291,12 +279,10 @@ def test_a_block_is_told_in_time_with_its_line(hung: dict[str, Case], name: str)
 
 @pytest.mark.parametrize("name", BEFORE_THE_FIRST_STEP)
 def test_a_wait_that_nothing_can_end_is_told_before_the_first_step(hung: dict[str, Case], name: str) -> None:
-    """In half a minute, whatever the locks are called, and though nothing was learned of the run yet."""
+    """Whatever the locks are called, and though nothing was learned of the run yet."""
     case = hung[name]
-    took = case.holter.events("stall")[0]["m"] - case.printed("BLOCK")
-    print(f"{name}: told {took:.1f} s after the block")
 
-    assert took < 40
+    assert case.holter.events("stall"), as_text(case)
     assert case.kind() == "hung", as_text(case)
     assert case.first()["cause"] in ("hang.deadlock", "hang.worker"), as_text(case)
     assert case.first()["culprit"]["line"] == case.line("# here"), as_text(case)
@@ -365,7 +351,7 @@ def test_the_child_that_does_not_end_is_named(hung: dict[str, Case]) -> None:
 def test_a_live_hung_run_says_so(hung: dict[str, Case], wait_for: Callable[..., object]) -> None:
     """`holter why` on a run that hangs now says hung, and the run is left as it is."""
     one = hung["live"]
-    wait_for(lambda: one.holter.events("stall"), "the stall", 60)
+    wait_for(lambda: one.holter.events("stall"), "the stall")
 
     told = one.verdict()
 
@@ -378,10 +364,10 @@ def test_a_live_hung_run_says_so(hung: dict[str, Case], wait_for: Callable[..., 
 def test_a_hung_run_that_is_interrupted_is_still_a_hang(hung: dict[str, Case], wait_for: Callable[..., object]) -> None:
     """Ctrl-C on a run that hangs: that it hung stands first, with its line."""
     one = hung["live"]
-    wait_for(lambda: one.holter.events("stall"), "the stall", 60)
+    wait_for(lambda: one.holter.events("stall"), "the stall")
     assert one.process is not None
     one.process.send_signal(signal.SIGINT)
-    one.finish(60)
+    one.finish()
 
     assert one.kind() == "hung"
     assert one.first()["cause"] == "hang.deadlock", as_text(one)

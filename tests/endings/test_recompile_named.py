@@ -39,6 +39,7 @@ rate = tf.constant(1.0)
 while time.monotonic() - began < 12 or step < 30:
     n = (32, 32, 32, 16, 7)[step % 5]
     train_step(x[:n], y[:n], rate)
+    time.sleep(0.03)
     step += 1
 """
 )

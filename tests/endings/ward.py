@@ -64,7 +64,7 @@ class Case:
         self.holter.started.append(self.process)
         return self
 
-    def finish(self, timeout: float = 150) -> Case:
+    def finish(self, timeout: float = 900) -> Case:
         assert self.process is not None
         out, err = self.process.communicate(timeout=timeout)
         self.code, self.out, self.err = self.process.returncode, out.decode("utf-8", "replace"), err.decode()

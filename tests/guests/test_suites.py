@@ -14,9 +14,18 @@ from tests.needs import needs
 
 # The most telling files of each suite that needs nothing but the environment of these tests.
 _CALLBACKS = "early_stopping terminate_on_nan learning_rate_scheduler lambda_callback swap_ema_weights"
+# Of each of these another test of its file is left that trains with the same callback.
+_TWICE = [
+    "swap_ema_weights_test.py::SwapEMAWeightsTest::test_swap_ema_weights",
+    "swap_ema_weights_test.py::SwapEMAWeightsTest::test_swap_ema_weights_with_tf_distribute",
+    "early_stopping_test.py::EarlyStoppingTest::test_early_stopping",
+]
 PARTS = {
     "torch": ["guests_torch.py", "-k", "test_module or test_optimizer"],
-    "keras": [f"keras/src/callbacks/{name}_test.py" for name in _CALLBACKS.split()],
+    "keras": [
+        *(f"keras/src/callbacks/{name}_test.py" for name in _CALLBACKS.split()),
+        *(f"--deselect=keras/src/callbacks/{test}" for test in _TWICE),
+    ],
     "accelerate": ["tests/test_optimizer.py", "tests/test_scheduler.py", "tests/test_hooks.py"],
 }
 
