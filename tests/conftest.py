@@ -118,7 +118,7 @@ class Holter:
         for name in ("events.jsonl", "keeper.jsonl"):
             path = self.record(number) / name
             if path.exists():
-                lines += [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+                lines += [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
         return [line for line in lines if line["k"] == kind]
 
     def timeline(self, kind: str, number: int = 1) -> list[dict[str, Any]]:

@@ -243,9 +243,16 @@ CAUSES = {
 }
 
 
+def has_begun(one: Case) -> bool:
+    """Whether its script stands behind its imports."""
+    timeline = one.holter.record() / "timeline"
+    return timeline.exists() and bool(one.holter.timeline("steps") or one.holter.events("adapter"))
+
+
 @pytest.fixture(scope="module")
-def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]:
-    """Every script at once, each stopped by Holter but the one that is left to hang."""
+def hung(tmp_path_factory: pytest.TempPathFactory, wait_for: Callable[..., object]) -> Iterator[dict[str, Case]]:
+    """Every script, each stopped by Holter but the one that is left to hang; they hang beside each other, but not all
+    start at once."""
     folder: Path = tmp_path_factory.mktemp("hangs")
     cases = {name: Case(folder / name, LOOP + textwrap.dedent(text)) for name, text in SCRIPTS.items()}
     cases["data-worker"] = Case(folder / "data-worker", WORKER)
@@ -255,9 +262,11 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]:
     cases["slow-start"] = Case(folder / "slow-start", SLOW_START)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     live = Case(folder / "live", TORCH + BLOCKED).start()
-    for name, one in cases.items():
+    for number, (name, one) in enumerate(cases.items()):
         words = [*launcher, one.script] if name == "missing-rank" else []
         one.start(words, options=["--on-hang", "stop"])
+        if number % 3 == 2:
+            wait_for(lambda one=one: has_begun(one), f"the first steps of {name}, or what it hangs in before them")
     for one in cases.values():
         one.finish()
     cases["live"] = live
