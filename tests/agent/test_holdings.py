@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.agent.agent_run import Run, run
+from tests.agent import agent_run
+from tests.agent.agent_run import Run
+from tests.agent.forked_run import run
 from tests.needs import needs
 
 pytest.importorskip("torch")
@@ -194,7 +196,7 @@ def test_a_flat_run_is_never_looked_through(tmp_path: Path) -> None:
 
 def test_a_worker_looks_at_its_dataset(tmp_path: Path) -> None:
     """A cache that a data worker fills is found in the worker, with the length it can't exceed."""
-    found = run(tmp_path, WORKER)
+    found = agent_run.run(tmp_path, WORKER)
     told = [event for event in found.kind("held") if event["role"] == "worker"]
 
     assert told, found.err
@@ -206,7 +208,7 @@ def test_a_worker_looks_at_its_dataset(tmp_path: Path) -> None:
 def test_a_worker_tells_what_its_dataset_holds_before_the_first_batch(tmp_path: Path) -> None:
     """One of them says it, once, and each says what it shared with its parent: a fast death leaves nobody to ask."""
     rows = "self.rows = [[float(i), float(i + 1)] for i in range(300_000)]; self.cache = {}"
-    found = run(tmp_path, WORKER.replace("self.cache = {}", rows).replace("num_workers=1", "num_workers=2"))
+    found = agent_run.run(tmp_path, WORKER.replace("self.cache = {}", rows).replace("num_workers=1", "num_workers=2"))
     told = [event for event in found.kind("held") if event["role"] == "worker" and event["census"] == 0]
     workers = [event for event in found.kind("guest") if event["role"] == "worker"]
 
@@ -219,7 +221,7 @@ def test_a_worker_tells_what_its_dataset_holds_before_the_first_batch(tmp_path: 
 
 def test_a_spawned_worker_has_inherited_nothing(tmp_path: Path) -> None:
     """What it holds it was sent: it shares no page with the trainer, and none is looked for."""
-    found = run(tmp_path, WORKER.replace('"fork"', '"spawn"'))
+    found = agent_run.run(tmp_path, WORKER.replace('"fork"', '"spawn"'))
     workers = [event for event in found.kind("guest") if event["role"] == "worker"]
 
     assert workers, found.err
@@ -237,7 +239,7 @@ def test_a_loop_of_holter_step_is_looked_through(tmp_path: Path) -> None:
         "    time.sleep(0.05)\n"
         "    holter.step(loss=1.0)\n"
     )
-    row = row_of(run(tmp_path, script), "kept")
+    row = row_of(agent_run.run(tmp_path, script), "kept")
 
     assert row["length"] > row["length_before"]
 
@@ -327,7 +329,7 @@ def test_what_a_keras_callback_keeps_is_found(tmp_path: Path) -> None:
         "model.compile('sgd', 'mse')\n"
         "model.fit(x, x[:, :1], batch_size=8, epochs=3, verbose=0, callbacks=[Keep()])\n"
     )
-    found = run(tmp_path, script)
+    found = agent_run.run(tmp_path, script)
     row = found.kind("held")[-1]["list"][0]
 
     assert found.kind("guest-error") == []

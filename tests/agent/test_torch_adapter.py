@@ -124,6 +124,7 @@ def test_a_loop_of_unknown_length_makes_no_plan(tmp_path: Path, loops: list[str]
             while running(): yield 1
         def step():
             if not running(): raise SystemExit
+            time.sleep(0.01)
             optimizer.zero_grad(); model(torch.ones(2, 4)).sum().backward(); optimizer.step()
     """
     script = textwrap.dedent(begin) + "\n".join(loops) + "\n"

@@ -151,7 +151,7 @@ def test_a_table_a_little_over_memory(cases: dict[str, Case]) -> None:
 @pytest.mark.parametrize("name", ["idle", "stream"])
 def test_what_is_not_needed_again_is_no_illness(cases: dict[str, Case], name: str) -> None:
     """Swap that lies still, and a file that streams by, while the steps keep their pace."""
-    found = [one for one in cases[name].verdict()["findings"] if one["grade"] != "hypothesis"]
+    found = [one for one in cases[name].illnesses() if one["grade"] != "hypothesis"]
 
     assert found == [], as_text(cases[name])
 

@@ -91,6 +91,10 @@ class Case:
         """The first finding; an empty one when there is none."""
         return next(iter(self.verdict()["findings"]), {"cause": "", "grade": "", "claim": "", "culprit": None})
 
+    def illnesses(self) -> list[dict[str, Any]]:
+        """What is found, but for cores that others took: beside the tests a run may lose them, and is rightly told."""
+        return [one for one in self.verdict()["findings"] if one["cause"] != "cpu.starved"]
+
     def line(self, mark: str) -> int:
         """The number of the script's line that holds a mark."""
         return next(n for n, line in enumerate(self.text.splitlines(), 1) if mark in line)
