@@ -155,7 +155,7 @@ for n in range(12):
 
 # long enough for a look into a step, which comes after two seconds
 CELLS = """
-import glob, os, sys, time, torch
+import sys, time, torch
 torch.set_num_threads(1)
 torch.manual_seed(1)
 cell, head = torch.nn.LSTMCell(4, 8), torch.nn.Linear(8, 1)
@@ -170,7 +170,7 @@ for n in range(100000):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    if n % 20 == 19 and SEEN:
+    if n >= 20 and time.monotonic() - began > 5:
         break
 print(sys.getprofile())
 """
@@ -365,8 +365,7 @@ def test_a_model_traced_in_the_loop_is_counted_on_its_line(torch: Run) -> None:
 @pytest.mark.torch
 def test_a_look_into_a_step_counts_its_nodes_and_its_lines(tmp_path: Path) -> None:
     """A loop of LSTM cells shows as its graph and as the line that is called a hundred times."""
-    seen = "any('anatomy' in open(file).read() for file in glob.glob(os.environ['HOLTER_AGENT_DIR'] + '/*.jsonl'))"
-    told = run(tmp_path, CELLS.replace("SEEN", f"({seen} or time.monotonic() > began + 60)"))
+    told = run(tmp_path, CELLS)
 
     assert told.code == 0, told.err
     assert told.out.split() == ["None"]
@@ -384,7 +383,6 @@ def test_another_profiler_is_left_alone(tmp_path: Path) -> None:
     """A script that profiles itself keeps its hook, and no look is taken."""
     script = CELLS.replace("began = ", "def mine(*_): pass\nsys.setprofile(mine)\nbegan = ")
     script = script.replace("print(sys.getprofile())", "print(sys.getprofile() is mine)")
-    script = script.replace("SEEN", "time.monotonic() > began + 4")
 
     told = run(tmp_path, script)
 
