@@ -95,7 +95,7 @@ class Holter:
         self.started.append(process)
         return process
 
-    def __call__(self, *arguments: str, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    def __call__(self, *arguments: str, timeout: float = 900, **options: Any) -> subprocess.CompletedProcess[bytes]:
         process = self.start(*arguments, **options)
         out, err = process.communicate(timeout=timeout)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
@@ -118,7 +118,7 @@ class Holter:
         for name in ("events.jsonl", "keeper.jsonl"):
             path = self.record(number) / name
             if path.exists():
-                lines += [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+                lines += [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
         return [line for line in lines if line["k"] == kind]
 
     def timeline(self, kind: str, number: int = 1) -> list[dict[str, Any]]:
@@ -132,10 +132,10 @@ class Holter:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 try:
-                    process.wait(5)
+                    process.wait(30)
                 except subprocess.TimeoutExpired:
                     process.kill()
-                    process.wait(5)
+                    process.wait()
 
 
 @pytest.fixture
@@ -147,11 +147,11 @@ def holter(tmp_path: Path) -> Iterator[Holter]:
     started.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def wait_for() -> Callable[..., Any]:
     """Wait until something is true; fails with its name when it does not become so."""
 
-    def wait(what: Callable[[], Any], name: str, seconds: float = 30.0) -> Any:
+    def wait(what: Callable[[], Any], name: str, seconds: float = 600.0) -> Any:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             found = what()

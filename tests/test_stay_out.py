@@ -38,7 +38,7 @@ def started(holter: Holter, *words: str, **environ: str) -> subprocess.Completed
         cwd=holter.folder,
         env=holter.environ(**environ),
         capture_output=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

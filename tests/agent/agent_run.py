@@ -52,19 +52,31 @@ def run(folder: Path, script: str, agent: bool = True, **environ: str) -> Run:
     (folder / "train.py").write_text(textwrap.dedent(script))
     agents = folder / "guests"
     agents.mkdir(exist_ok=True)
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("HOLTER", "PYTHONPATH"))}
-    env.update(TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", **{"CUDA_VISIBLE_DEVICES": "", **environ})
-    if agent:
-        env.update(HOLTER_AGENT_DIR=str(agents), PYTHONPATH=str(INJECT))
+    env = environ_of(agents if agent else None, environ)
     command = [sys.executable, "train.py"]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
-    events, words, slots = [], None, []
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=900)
+    return Run(done.returncode, done.stdout, done.stderr, *recorded(agents))
+
+
+def environ_of(agents: Path | None, more: dict[str, str]) -> dict[str, str]:
+    """The environment of a script, with the folder that its agent writes into."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("HOLTER", "PYTHONPATH"))}
+    env.update(TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", **{"CUDA_VISIBLE_DEVICES": "", **more})
+    if agents is not None:
+        env.update(HOLTER_AGENT_DIR=str(agents), PYTHONPATH=str(INJECT))
+    return env
+
+
+def recorded(agents: Path) -> tuple[list[dict[str, Any]], list[int] | None, list[Slot]]:
+    """What the agents of a folder have written: their events, and the words and slots of the last ring."""
+    events: list[dict[str, Any]] = []
+    words, slots = None, []
     for file in sorted(agents.iterdir()):
         if file.suffix == ".jsonl":
             events += [json.loads(line) for line in file.read_text().splitlines()]
         elif file.suffix == ".ring":
             words, slots = read_ring(file.read_bytes())
-    return Run(done.returncode, done.stdout, done.stderr, events, words, slots)
+    return events, words, slots
 
 
 # The scripts of several folders, one after the other.

@@ -6,7 +6,7 @@ import pytest
 
 from holter.agent.observe.calls_profiled import _calls_in
 
-from .agent_run import run
+from .forked_run import run
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ class House:
     def python(self, *words: str, agent: bool = True, **extra: str) -> tuple[int, str, str]:
         """Exit code, stdout and stderr."""
         process = self.start(*words, agent=agent, **extra)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
         return process.returncode, out, err
 
     def both(self, *words: str, **extra: str) -> tuple[Any, Any]:
@@ -201,12 +200,14 @@ def test_where_the_agent_cannot_come_in_nothing_is_written(house: House, flag: s
 
 
 @pytest.mark.parametrize("flag", ["-S", "-E"])
-def test_the_record_says_why_there_is_no_agent(holter: Holter, flag: str) -> None:
+def test_the_record_says_why_there_is_no_agent(holter: Holter, wait_for: Callable[..., Any], flag: str) -> None:
     """Once for the process, with the flag that shut it out."""
-    done = holter.run(sys.executable, flag, "-c", "import time; time.sleep(4.5)")
+    process = holter.start("run", "--", sys.executable, flag, "-c", "input()")
+    wait_for(lambda: holter.record().exists() and holter.events("no-guest"), "the reason")
+    process.communicate(b"\n")
     (event,) = holter.events("no-guest")
 
-    assert done.returncode == 0
+    assert process.returncode == 0
     assert f"started with {flag}," in event["because"]
 
 
@@ -476,12 +477,12 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sig
 @pytest.mark.parametrize(
     "block",
     [
-        "time.sleep(60)",
+        "time.sleep(6000)",
         "threading.Lock().acquire() and lock.acquire()",
-        "while True: ctypes.PyDLL(None).sleep(60)",  # holds the GIL all the while
+        "while True: ctypes.PyDLL(None).sleep(6000)",  # holds the GIL all the while
     ],
 )
-def test_stacks_are_written_when_asked_for(house: House, block: str) -> None:
+def test_stacks_are_written_when_asked_for(house: House, wait_for: Callable[..., Any], block: str) -> None:
     """All threads, the main one with the user's line, also while a C call holds the GIL; the script goes on."""
     house.write(
         "train.py",
@@ -489,8 +490,7 @@ def test_stacks_are_written_when_asked_for(house: House, block: str) -> None:
         import ctypes, threading, time
         lock = threading.Lock()
         lock.acquire()
-        threading.Thread(target=time.sleep, args=(60,), daemon=True, name="second").start()
-        time.sleep(0.1)
+        threading.Thread(target=time.sleep, args=(6000,), daemon=True, name="second").start()
         print("ready", flush=True)
         {block}
         """,
@@ -498,25 +498,25 @@ def test_stacks_are_written_when_asked_for(house: House, block: str) -> None:
     process = house.start("train.py")
     assert process.stdout is not None
     process.stdout.readline()
-    time.sleep(0.2)
-    threads, _ = take.from_agent(process.pid, house.agents)
-    again, _ = take.from_agent(process.pid, house.agents)
+
+    def blocked() -> list[dict[str, Any]]:
+        found, _ = take.from_agent(process.pid, house.agents)
+        return found if (take.place_of(found) or {}).get("line") == 7 else []
+
+    threads = wait_for(blocked, "the block")
+    again = wait_for(blocked, "the block, asked again")
 
     assert len(threads) == 2
-    assert take.place_of(threads) is not None
-    assert (take.place_of(threads) or {})["line"] == 8
     assert take.same_place(threads, again)
     assert process.poll() is None
 
 
 @linux
-def test_a_process_that_became_another_program_is_never_asked(house: House) -> None:
+def test_a_process_that_became_another_program_is_never_asked(house: House, wait_for: Callable[..., Any]) -> None:
     """After an exec nobody catches our signal, and it would kill: it is not sent."""
-    house.write("train.py", "import os; os.execvp('sleep', ['sleep', '60'])")
+    house.write("train.py", "import os; os.execvp('sleep', ['sleep', '6000'])")
     process = house.start("train.py")
-    deadline = time.monotonic() + 20
-    while b"sleep" not in Path(f"/proc/{process.pid}/cmdline").read_bytes() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: b"sleep" in Path(f"/proc/{process.pid}/cmdline").read_bytes(), "the other program")
     number = take.ask_signal()
     assert number is not None
 
@@ -535,7 +535,7 @@ def test_a_process_whose_signal_is_its_own_is_never_asked(house: House) -> None:
         import os, signal, time
         signal.signal({take.ask_signal()}, signal.SIG_DFL)
         print("ready", flush=True)
-        time.sleep(60)
+        time.sleep(6000)
         """,
     )
     process = house.start("train.py")
@@ -591,16 +591,15 @@ def test_a_low_limit_on_open_files_is_kept_clear_of(house: House) -> None:
 
 
 def test_the_arrival_costs_little(house: House) -> None:
-    """Less than a tenth of a second of CPU is added to the start of a Python."""
-    used = {}
-    for agent in (False, True):
+    """The start of a Python takes less than four times the CPU that it takes by itself."""
+    used = {False: 0.0, True: 0.0}
+    for agent in (False, True) * 10:
         begun = os.times()
-        for _ in range(10):
-            house.python("-c", "pass", agent=agent)
+        house.python("-c", "pass", agent=agent)
         ended = os.times()
-        used[agent] = ended.children_user + ended.children_system - begun.children_user - begun.children_system
+        used[agent] += ended.children_user + ended.children_system - begun.children_user - begun.children_system
 
-    assert (used[True] - used[False]) / 10 < 0.1
+    assert used[True] < 4 * used[False]
 
 
 def test_exits_are_watched_once_and_still_do_what_they_did(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,9 +69,9 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
             holter = Holter(folder / f"home-{len(runs)}-{way}", folder)
             if way is None:
                 environ = holter.environ()
-                done = subprocess.run(words, capture_output=True, timeout=300, env=environ, cwd=folder, check=False)
+                done = subprocess.run(words, capture_output=True, timeout=900, env=environ, cwd=folder, check=False)
             else:
-                done = holter("run", *way, "--", *words, timeout=300)
+                done = holter("run", *way, "--", *words, timeout=900)
                 runs.append(holter)
             programs.update(by_program(done))
     yield found

@@ -109,6 +109,6 @@ def test_other_pythons_leave_the_dict_alone_too(version: str, tmp_path: Path) ->
         "def other(rate):\n    x = [1]\n    return sorted(look())\n"
         "print(train(1), other(1))\n"
     )
-    done = subprocess.run([str(found[-1]), str(script)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(found[-1]), str(script)], capture_output=True, text=True, timeout=600)
 
     assert done.stdout == "['rate'] ['rate', 'x']\n", done.stderr

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.agent.agent_run import Run, run
+from tests.agent import agent_run
+from tests.agent.agent_run import Run
+from tests.agent.forked_run import run
 from tests.needs import needs
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-# The census looks once a second; a test can't wait for many of those.
-HEAD = """
-import sys, time, torch
+# How often a census was told so far. It comes once a second at most, and later where the machine is slow.
+CENSUSES = """
+import glob, os, time
+
+def censuses():
+    files = glob.glob(os.environ["HOLTER_AGENT_DIR"] + "/*.jsonl")
+    return sum(open(file).read().count('"k":"held"') for file in files)
+
+def enough(wanted, begun=time.monotonic()):
+    return censuses() >= wanted or time.monotonic() > begun + 60
+"""
+HEAD = (
+    CENSUSES
+    + """
+import sys, torch
 from collections import deque
 from functools import lru_cache
 from torch import nn
@@ -32,16 +47,16 @@ def train(x):
     optimizer.step()
     return out, loss
 
-def go(keep, seconds=3.2, rows=512):
-    until = time.monotonic() + seconds
-    step = 0
-    while time.monotonic() < until:
+def go(keep, steps=10_000, rows=512):
+    for step in range(steps):
+        if enough(1):
+            break
         out, loss = train(torch.ones(rows, 64))
         keep(step, out, loss)
-        step += 1
         time.sleep(0.02)
 
 """
+)
 
 # Several ways to hold on to things, all at once: each is to be found under its own name.
 MANY = (
@@ -70,8 +85,8 @@ model[0].register_forward_hook(lambda m, i, o: hooked.append(o.detach()))
 
 def main():
     global seen
-    total, until, step = 0.0, time.monotonic() + 3.3, 0
-    while time.monotonic() < until:
+    total, step = 0.0, 0
+    while not enough(2):
         out, loss = train(torch.ones(512, 64))
         total = total + loss
         losses.append(loss)
@@ -81,14 +96,16 @@ def main():
         features(step)
         seen = torch.cat([seen, out.detach().repeat(8, 1)])
         step += 1
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 main()
 """
 )
-FLAT = HEAD + "last = deque(maxlen=4)\ngo(lambda step, out, loss: last.append(loss.item()), 2.5, rows=16)\n"
-WORKER = """
-import time, torch
+FLAT = HEAD + "last = deque(maxlen=4)\ngo(lambda step, out, loss: last.append(loss.item()), steps=120, rows=16)\n"
+WORKER = (
+    CENSUSES
+    + """
+import torch
 from torch import nn
 class Cached(torch.utils.data.Dataset):
     def __init__(self): self.cache = {}
@@ -99,14 +116,15 @@ class Cached(torch.utils.data.Dataset):
 if __name__ == "__main__":
     model = nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    until = time.monotonic() + 4
-    for x in torch.utils.data.DataLoader(Cached(), batch_size=4, num_workers=1, multiprocessing_context="fork"):
+    loader = torch.utils.data.DataLoader(Cached(), batch_size=4, num_workers=1, multiprocessing_context="fork")
+    for step, x in enumerate(loader):
         model(x).sum().backward()
         optimizer.step()
         time.sleep(0.02)
-        if time.monotonic() > until:
+        if step > 100 and enough(1):
             break
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +196,7 @@ def test_a_flat_run_is_never_looked_through(tmp_path: Path) -> None:
 
 def test_a_worker_looks_at_its_dataset(tmp_path: Path) -> None:
     """A cache that a data worker fills is found in the worker, with the length it can't exceed."""
-    found = run(tmp_path, WORKER)
+    found = agent_run.run(tmp_path, WORKER)
     told = [event for event in found.kind("held") if event["role"] == "worker"]
 
     assert told, found.err
@@ -190,7 +208,7 @@ def test_a_worker_looks_at_its_dataset(tmp_path: Path) -> None:
 def test_a_worker_tells_what_its_dataset_holds_before_the_first_batch(tmp_path: Path) -> None:
     """One of them says it, once, and each says what it shared with its parent: a fast death leaves nobody to ask."""
     rows = "self.rows = [[float(i), float(i + 1)] for i in range(300_000)]; self.cache = {}"
-    found = run(tmp_path, WORKER.replace("self.cache = {}", rows).replace("num_workers=1", "num_workers=2"))
+    found = agent_run.run(tmp_path, WORKER.replace("self.cache = {}", rows).replace("num_workers=1", "num_workers=2"))
     told = [event for event in found.kind("held") if event["role"] == "worker" and event["census"] == 0]
     workers = [event for event in found.kind("guest") if event["role"] == "worker"]
 
@@ -203,7 +221,7 @@ def test_a_worker_tells_what_its_dataset_holds_before_the_first_batch(tmp_path: 
 
 def test_a_spawned_worker_has_inherited_nothing(tmp_path: Path) -> None:
     """What it holds it was sent: it shares no page with the trainer, and none is looked for."""
-    found = run(tmp_path, WORKER.replace('"fork"', '"spawn"'))
+    found = agent_run.run(tmp_path, WORKER.replace('"fork"', '"spawn"'))
     workers = [event for event in found.kind("guest") if event["role"] == "worker"]
 
     assert workers, found.err
@@ -221,7 +239,7 @@ def test_a_loop_of_holter_step_is_looked_through(tmp_path: Path) -> None:
         "    time.sleep(0.05)\n"
         "    holter.step(loss=1.0)\n"
     )
-    row = row_of(run(tmp_path, script), "kept")
+    row = row_of(agent_run.run(tmp_path, script), "kept")
 
     assert row["length"] > row["length_before"]
 
@@ -311,7 +329,7 @@ def test_what_a_keras_callback_keeps_is_found(tmp_path: Path) -> None:
         "model.compile('sgd', 'mse')\n"
         "model.fit(x, x[:, :1], batch_size=8, epochs=3, verbose=0, callbacks=[Keep()])\n"
     )
-    found = run(tmp_path, script)
+    found = agent_run.run(tmp_path, script)
     row = found.kind("held")[-1]["list"][0]
 
     assert found.kind("guest-error") == []
@@ -328,16 +346,16 @@ def test_a_chain_that_is_already_long_is_still_seen_to_grow(tmp_path: Path, fed_
     """The first census may come when the graph is longer than it looks: then the next ones look further."""
     done = run(
         tmp_path,
-        f"""
-        import time, torch
+        textwrap.indent(CENSUSES, " " * 8)
+        + f"""
+        import torch
         model = torch.nn.Linear(4, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         mix = torch.nn.Linear(64, 64)
         big = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(30)])
         def cell(x, h): return mix(x) + h
         h = torch.zeros(64, 64)
-        began = time.monotonic()
-        while time.monotonic() - began < 8:
+        while not enough(4):
             for _ in range(4):
                 {fed_back}
             optimizer.zero_grad(); model(torch.ones(2, 4)).sum().backward(); optimizer.step()

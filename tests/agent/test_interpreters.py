@@ -48,7 +48,7 @@ def run(python: str, folder: Path, agent: bool = True) -> subprocess.CompletedPr
     environ["PYTHONDONTWRITEBYTECODE"] = "1"
     if agent:
         environ |= {"HOLTER_AGENT_DIR": str(folder / "guests"), "PYTHONPATH": str(INJECT)}
-    return subprocess.run([python, str(script)], env=environ, cwd=folder, capture_output=True, timeout=60)
+    return subprocess.run([python, str(script)], env=environ, cwd=folder, capture_output=True, timeout=600)
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"])

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.agent.agent_run import Run, run
+from tests.agent.agent_run import Run
+from tests.agent.forked_run import run
 from tests.needs import needs
 
 torch_only = pytest.mark.torch

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.agent_run import Run, run
+from tests.agent import agent_run
+from tests.agent.agent_run import Run
+from tests.agent.forked_run import run
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -60,12 +62,12 @@ TRAIN = """
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return run(tmp_path_factory.mktemp("watched"), TRAIN)
+    return agent_run.run(tmp_path_factory.mktemp("watched"), TRAIN)
 
 
 def test_losses_and_random_streams_are_identical_to_the_last_bit(watched: Run, tmp_path: Path) -> None:
     """Every loss, and the random number after them, is what it is without the agent; nothing else is printed."""
-    plain = run(tmp_path, TRAIN, agent=False)
+    plain = agent_run.run(tmp_path, TRAIN, agent=False)
 
     assert watched.code == plain.code == 0
     assert watched.out == plain.out
@@ -122,6 +124,7 @@ def test_a_loop_of_unknown_length_makes_no_plan(tmp_path: Path, loops: list[str]
             while running(): yield 1
         def step():
             if not running(): raise SystemExit
+            time.sleep(0.01)
             optimizer.zero_grad(); model(torch.ones(2, 4)).sum().backward(); optimizer.step()
     """
     script = textwrap.dedent(begin) + "\n".join(loops) + "\n"
@@ -208,7 +211,7 @@ def test_a_batch_far_larger_than_all_before_it_is_told_before_the_model_meets_it
 
 def test_models_rebuilt_in_a_loop_are_counted_alive(tmp_path: Path) -> None:
     """Models that are kept show as alive, models that are dropped do not."""
-    done = run(
+    done = agent_run.run(
         tmp_path,
         """
         import time, torch
@@ -431,7 +434,7 @@ def test_two_optimizers_that_take_turns_count_once(tmp_path: Path, pause: float)
 
 def test_workers_are_known_and_have_no_ring(tmp_path: Path) -> None:
     """DataLoader workers say that they are workers, and only the trainer has steps."""
-    done = run(
+    done = agent_run.run(
         tmp_path,
         """
         import torch

@@ -11,7 +11,7 @@ from tests.cures.ward import NAMES, Course, course_of, pasted, settings
 from tests.endings.ward import as_text
 
 _AT_ONCE = 3  # some wait more than they compute
-_FASTER = 0.6  # of the time that it took before the cure
+_LESS = 0.6  # of what it took before the cure
 
 SLOW = ("input-bound", "recompile", "overhead")
 TOUCHED = (*SLOW, "leak", "oversize", "nan")  # cures of these could change what is learned
@@ -56,12 +56,15 @@ def test_the_first_cure_helps(courses: Callable[[str], Course], name: str) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if settings(name)["cause"].startswith(SLOW)])
-def test_a_slow_run_is_faster_after_its_cure(courses: Callable[[str], Course], name: str) -> None:
-    """The same work, by the script's own clock."""
+def test_a_slow_run_takes_less_after_its_cure(courses: Callable[[str], Course], name: str) -> None:
+    """The same work with less computing, by the script's own clock of that, or with less waiting for any one process.
+
+    How long it takes by the wall hangs on what runs beside it.
+    """
     course = courses(name)
 
     assert course.cured is not None
-    assert course.cured.printed("SECONDS") < _FASTER * course.sick.printed("SECONDS"), course.cure
+    assert course.cured.printed("SECONDS") < _LESS * course.sick.printed("SECONDS"), course.cure
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if settings(name)["cause"].startswith(TOUCHED)])

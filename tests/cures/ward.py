@@ -90,7 +90,7 @@ def pasted(course: Course, command: str, folder: Path, told: dict[str, str]) -> 
     with _Limits(told, folder) as limits:
         return subprocess.run(
             [*limits.prefix(first=True), sys.executable, "-m", *words], env=course.sick.holter.environ(),
-            cwd=course.sick.holter.folder, preexec_fn=limits.join, capture_output=True, timeout=120, check=False,
+            cwd=course.sick.holter.folder, preexec_fn=limits.join, capture_output=True, timeout=600, check=False,
         )  # fmt: skip
 
 

@@ -275,10 +275,10 @@ def test_progress_bar_of_one_long_line_costs_no_time():
     record = ordinary_run(planned=9999).exit(60, 0)
     record.output = "\r 10%|### | 5/50 loss=1.0 EarlyStopping Epoch 3:" * 5000
 
-    begun = time.monotonic()
+    begun = time.process_time()
     verdict(record)
 
-    assert time.monotonic() - begun < 2.0
+    assert time.process_time() - begun < 2.0
 
 
 def test_ranks_that_a_launcher_ended_are_not_the_cause():

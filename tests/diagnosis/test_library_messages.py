@@ -97,7 +97,7 @@ WRITTEN = {
 
 def raised_by(program: str) -> dict[str, str]:
     done = subprocess.run(
-        [sys.executable, "-c", program + TRY], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program + TRY], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])

@@ -19,7 +19,7 @@ BY_STEP = (
 kept = []
 for step in range(100_000):
     train_step(torch.randn(256, 64), 0.02)
-    kept.append(torch.randn(250_000))
+    kept.append(torch.ones(250_000))
 """
 )
 EPOCHS = (
@@ -72,7 +72,7 @@ from collections import deque
 
 replay = deque(maxlen=220)
 for step in range(600):
-    replay.append(torch.randn(250_000))
+    replay.append(torch.ones(250_000))
     train_step(replay[-1][:4096].view(64, 64), 0.02)
 """
 )
@@ -91,7 +91,7 @@ class Samples(Dataset):
 
     def __getitem__(self, index):
         if index not in self.decoded:
-            self.decoded[index] = torch.randn(40_000)
+            self.decoded[index] = torch.ones(40_000)
         return self.decoded[index][:64]
 
 
@@ -116,7 +116,7 @@ class Node:
 for step in range(600):
     train_step(torch.randn(256, 64), 0.02)
     node = Node()
-    node.itself, node.held = node, torch.randn(250_000)
+    node.itself, node.held = node, torch.ones(250_000)
     if step % 80 == 79:
         gc.collect()
 """

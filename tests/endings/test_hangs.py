@@ -1,4 +1,4 @@
-"""Real hangs: told within 20 seconds of the block, with the line, and ended by --on-hang stop."""
+"""Real hangs: told with the line, and ended by --on-hang stop. How soon is held in tests/recorder/test_detector.py."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ LOOP = """
 import time
 import holter
 
-BEGIN = time.monotonic()
-
-
 def work():
     time.sleep(0.1)
     holter.step(loss=1.0)
@@ -26,7 +23,6 @@ def work():
 
 for _ in range(30):
     work()
-print("BLOCK", time.monotonic(), flush=True)
 """
 
 SCRIPTS = {
@@ -59,14 +55,15 @@ SCRIPTS = {
     "two-threads": """
         import threading
         first, second = threading.Lock(), threading.Lock()
+        both = threading.Barrier(2)
         def writer():
             with first:
-                time.sleep(0.5)
+                both.wait()
                 with second:  # there
                     pass
         threading.Thread(target=writer, daemon=True).start()
         with second:
-            time.sleep(1)
+            both.wait()
             with first:  # here
                 pass
         """,
@@ -121,7 +118,6 @@ class Images(Dataset):
     def __getitem__(self, index):
         time.sleep(0.0125)
         if index == 240:
-            print("BLOCK", time.monotonic(), flush=True)
             download(index)
         return torch.randn(16)
 
@@ -155,8 +151,6 @@ steps = 30 if dist.get_rank() == 0 else 31
 for step in range(steps):
     loss = model(torch.randn(8, 16)).pow(2).mean()
     optimizer.zero_grad()
-    if step == 30:
-        print("BLOCK", time.monotonic(), flush=True)
     loss.backward()  # here
     optimizer.step()
     time.sleep(0.1)
@@ -167,15 +161,15 @@ while dist.get_rank() == 0:
 # Before the first step, with locks of any name: nothing was learned of this run yet.
 CROSSED = """
 import threading
-import time
 import torch
 
 a, b = threading.Lock(), threading.Lock()
+both = threading.Barrier(2)
 
 
 def save():
     with b:
-        time.sleep(0.5)
+        both.wait()
         with a:  # there
             pass
 
@@ -183,15 +177,13 @@ def save():
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
 threading.Thread(target=save, daemon=True).start()
 with a:
-    time.sleep(1)
-    print("BLOCK", time.monotonic(), flush=True)
+    both.wait()
     with b:  # here
         pass
 """
 
 HELD_AT_FORK = """
 import threading
-import time
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -212,7 +204,6 @@ if __name__ == "__main__":
     guard.acquire()
     batches = iter(loader)
     guard.release()
-    print("BLOCK", time.monotonic(), flush=True)
     next(batches)  # waits
 """
 
@@ -252,9 +243,16 @@ CAUSES = {
 }
 
 
+def has_begun(one: Case) -> bool:
+    """Whether its script stands behind its imports."""
+    timeline = one.holter.record() / "timeline"
+    return timeline.exists() and bool(one.holter.timeline("steps") or one.holter.events("adapter"))
+
+
 @pytest.fixture(scope="module")
-def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]:
-    """Every script at once, each stopped by Holter but the one that is left to hang."""
+def hung(tmp_path_factory: pytest.TempPathFactory, wait_for: Callable[..., object]) -> Iterator[dict[str, Case]]:
+    """Every script, each stopped by Holter but the one that is left to hang; they hang beside each other, but not all
+    start at once."""
     folder: Path = tmp_path_factory.mktemp("hangs")
     cases = {name: Case(folder / name, LOOP + textwrap.dedent(text)) for name, text in SCRIPTS.items()}
     cases["data-worker"] = Case(folder / "data-worker", WORKER)
@@ -264,9 +262,11 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]:
     cases["slow-start"] = Case(folder / "slow-start", SLOW_START)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     live = Case(folder / "live", TORCH + BLOCKED).start()
-    for name, one in cases.items():
+    for number, (name, one) in enumerate(cases.items()):
         words = [*launcher, one.script] if name == "missing-rank" else []
         one.start(words, options=["--on-hang", "stop"])
+        if number % 3 == 2:
+            wait_for(lambda one=one: has_begun(one), f"the first steps of {name}, or what it hangs in before them")
     for one in cases.values():
         one.finish()
     cases["live"] = live
@@ -276,14 +276,11 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_block_is_told_in_time_with_its_line(hung: dict[str, Case], name: str) -> None:
-    """The stall is told within 20 s of the block, and the finding names the blocked line and the kind of wait."""
+def test_a_block_is_told_with_its_line(hung: dict[str, Case], name: str) -> None:
+    """The stall is told, and the finding names the blocked line and the kind of wait."""
     case = hung[name]
-    told = case.holter.events("stall")
-    took = told[0]["m"] - case.printed("BLOCK")
-    print(f"{name}: told {took:.1f} s after the block")
 
-    assert took < 20
+    assert case.holter.events("stall"), as_text(case)
     assert case.kind() == "hung", as_text(case)
     assert case.first()["cause"] == CAUSES.get(name, "hang.deadlock"), as_text(case)
     assert case.first()["culprit"]["line"] == case.line("# here"), as_text(case)
@@ -291,12 +288,10 @@ def test_a_block_is_told_in_time_with_its_line(hung: dict[str, Case], name: str)
 
 @pytest.mark.parametrize("name", BEFORE_THE_FIRST_STEP)
 def test_a_wait_that_nothing_can_end_is_told_before_the_first_step(hung: dict[str, Case], name: str) -> None:
-    """In half a minute, whatever the locks are called, and though nothing was learned of the run yet."""
+    """Whatever the locks are called, and though nothing was learned of the run yet."""
     case = hung[name]
-    took = case.holter.events("stall")[0]["m"] - case.printed("BLOCK")
-    print(f"{name}: told {took:.1f} s after the block")
 
-    assert took < 40
+    assert case.holter.events("stall"), as_text(case)
     assert case.kind() == "hung", as_text(case)
     assert case.first()["cause"] in ("hang.deadlock", "hang.worker"), as_text(case)
     assert case.first()["culprit"]["line"] == case.line("# here"), as_text(case)
@@ -308,7 +303,7 @@ def test_a_slow_start_that_ends_by_itself_is_no_hang(hung: dict[str, Case]) -> N
 
     assert case.code == 0
     assert case.holter.events("stall") == []
-    assert case.verdict()["healthy"], as_text(case)
+    assert case.illnesses() == [], as_text(case)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *BEFORE_THE_FIRST_STEP])
@@ -365,7 +360,7 @@ def test_the_child_that_does_not_end_is_named(hung: dict[str, Case]) -> None:
 def test_a_live_hung_run_says_so(hung: dict[str, Case], wait_for: Callable[..., object]) -> None:
     """`holter why` on a run that hangs now says hung, and the run is left as it is."""
     one = hung["live"]
-    wait_for(lambda: one.holter.events("stall"), "the stall", 60)
+    wait_for(lambda: one.holter.events("stall"), "the stall")
 
     told = one.verdict()
 
@@ -378,10 +373,10 @@ def test_a_live_hung_run_says_so(hung: dict[str, Case], wait_for: Callable[..., 
 def test_a_hung_run_that_is_interrupted_is_still_a_hang(hung: dict[str, Case], wait_for: Callable[..., object]) -> None:
     """Ctrl-C on a run that hangs: that it hung stands first, with its line."""
     one = hung["live"]
-    wait_for(lambda: one.holter.events("stall"), "the stall", 60)
+    wait_for(lambda: one.holter.events("stall"), "the stall")
     assert one.process is not None
     one.process.send_signal(signal.SIGINT)
-    one.finish(60)
+    one.finish()
 
     assert one.kind() == "hung"
     assert one.first()["cause"] == "hang.deadlock", as_text(one)

@@ -180,7 +180,7 @@ def test_a_kill_from_outside_is_no_oom_kill(case, memory_cgroup, wait_for, held:
     text = f"held = torch.ones({held} * 250_000)\nfor _ in range(10_000):\n    train_step(torch.ones(8, 64), 0.05)\n"
     one = case(TORCH + text)
     one.start(before=memory_cgroup(LIMIT + 250 * MB))
-    wait_for(lambda: (one.holter.record() / "timeline").exists() and _trains(one), "training", 60)
+    wait_for(lambda: (one.holter.record() / "timeline").exists() and _trains(one), "training")
 
     os.kill(one.holter.events("spawned")[0]["pid"], signal.SIGKILL)
     one.finish()

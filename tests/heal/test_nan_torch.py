@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent import agent_run
+from tests.agent import agent_run, forked_run
 from tests.agent.agent_run import Run
 from tests.endings.ward import Case
 
@@ -91,7 +91,7 @@ def script(data: str = "", fault: str = "pass", hand: str = "pass", optimizer: s
 
 
 def run(folder: Path, text: str, agent: bool = True, **environ: str) -> Run:
-    return agent_run.run(folder, text, agent, OMP_NUM_THREADS="1", **environ)
+    return forked_run.run(folder, text, agent, OMP_NUM_THREADS="1", **environ)
 
 
 def printed(done: Run) -> Any:
@@ -125,7 +125,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_a_run_whose_updates_are_numbers_is_the_same_to_the_last_bit(tmp_path: Path, alone: dict[str, str]) -> None:
     """A loss a thousand times the usual one is left alone, and so is one that reads inf for a term without gradient."""
-    armed = run(tmp_path / "armed", script(fault=HARMLESS), HOLTER_HEAL="all")
+    armed = agent_run.run(tmp_path / "armed", script(fault=HARMLESS), HOLTER_HEAL="all", OMP_NUM_THREADS="1")
 
     assert armed.code == 0, armed.err
     assert armed.out == alone["harmless"]

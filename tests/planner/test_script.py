@@ -86,7 +86,7 @@ def test_apply_runs_a_batch_in_parts_when_the_whole_does_not_fit(holter: Holter)
     """The parts that the plan found, from the first step on: the run's record tells of the split."""
     big = SCRIPT.replace("512, 64", "120000, 64").replace("(512,)", "(120000,)")
     script = holter.script(big)
-    done = holter("plan", "--memory", "560MB", "--apply", "--", sys.executable, script, timeout=300)
+    done = holter("plan", "--memory", "560MB", "--apply", "--", sys.executable, script, timeout=600)
     said = done.stderr.decode()
 
     assert done.returncode == 0, said
@@ -119,7 +119,7 @@ def test_apply_prefers_a_heap_without_holes_to_parts(
         {"name": "bf16", "accumulate": 1, "fits": True, "environ": {}},
     ]
     words = [sys.executable, holter.script(APPLY), json.dumps({"fits": fits, "settings": rows})]
-    done = subprocess.run([*words, sys.executable, "-c", SHOW], cwd=holter.folder, env=holter.environ(), timeout=60)
+    done = subprocess.run([*words, sys.executable, "-c", SHOW], cwd=holter.folder, env=holter.environ(), timeout=600)
 
     assert done.returncode == 0
     assert (holter.folder / "heap.txt").read_text() == wanted

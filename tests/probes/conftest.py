@@ -54,7 +54,7 @@ def until() -> Callable[[Callable[[], object]], object]:
     """Waits for something to become true, for as long as a slow machine may need."""
 
     def wait(condition: Callable[[], object]) -> object:
-        for _ in range(600):
+        for _ in range(12_000):
             if found := condition():
                 return found
             time.sleep(0.05)

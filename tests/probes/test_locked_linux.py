@@ -90,16 +90,16 @@ def test_a_pipe_that_someone_outside_may_read_is_no_circle(start, until):
 
 # Two threads that take two locks in opposite order.
 CROSSED = """
-import threading, time
-a, b = threading.Lock(), threading.Lock()
+import threading
+a, b, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
 def other():
     with a:
-        time.sleep(0.2)
+        both.wait()
         with b: pass
 threading.Thread(target=other, daemon=True).start()
 print(1, flush=True)
 with b:
-    time.sleep(0.4)
+    both.wait()
     with a: pass
 """
 # The same beside a thread that looks round every ten seconds, as progress bars have one.

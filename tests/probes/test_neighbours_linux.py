@@ -30,7 +30,7 @@ def test_a_large_program_beside_the_run_is_named(start):
     assert row["rss"] > 1200 << 20
     assert row["command"].startswith(os.path.basename(sys.executable))
     assert row["user"]
-    assert abs(row["started"] - time.time()) < 60
+    assert abs(row["started"] - time.time()) < 600
 
 
 def test_small_programs_are_none(start):

@@ -44,7 +44,7 @@ def test_a_week_stays_small_and_keeps_what_matters(tmp_path: Path) -> None:
     writer = RecordWriter(folder, lambda: now[0])
     writer.meta({"schema": 1})
     # What lies back more than an hour is thinned to ten seconds and more: lines that would go are left out here.
-    moments = [*range(0, WEEK - 86400, 20), *range(WEEK - 86400, WEEK - 7200, 5), *range(WEEK - 7200, WEEK)]
+    moments = [*range(0, WEEK - 86400, 30), *range(WEEK - 86400, WEEK - 7200, 10), *range(WEEK - 7200, WEEK)]
     peaks = {random.Random(3).choice(moments) for _ in range(12)}
     largest, before = 0, -1
     for m in moments:

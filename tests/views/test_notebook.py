@@ -65,7 +65,7 @@ def test_in_a_real_kernel_there_is_a_live_strip(tmp_path, monkeypatch):
                 seen.append(message["content"]["data"]["text/plain"])
             return super().process_message(message, *rest)
 
-    Client(nbformat.v4.new_notebook(cells=cells), timeout=60, cwd=os.fspath(tmp_path)).execute()
+    Client(nbformat.v4.new_notebook(cells=cells), timeout=600, cwd=os.fspath(tmp_path)).execute()
     printed = "".join(out.get("text", "") for out in cells[1]["outputs"])
 
     assert any("r-0001 running" in strip and "· step " in strip and "memory" in strip for strip in seen), seen

@@ -42,7 +42,7 @@ def opened(home, serve, tab):
     return tab
 
 
-def until(tab, script, seconds=15):
+def until(tab, script, seconds=600):
     """Wait for something on the page; asked from outside, since the page's policy lets nothing be evaluated in it."""
     end = time.monotonic() + seconds
     while not tab.evaluate(f"Boolean({script})"):
@@ -231,7 +231,7 @@ def test_a_run_is_watched_until_it_ends(holter, serve, tab, wait_for):
     until(tab, f"{steps} !== {json.dumps(before)}")
     assert tab.locator(".kind").inner_text().lower() == "running"
     (holter.folder / "enough").touch()
-    run.wait(20)
+    run.wait(600)
     until(tab, "document.querySelector('.kind').innerText.toLowerCase() === 'exception'")
 
     assert "enough of it" in tab.locator(".findings").inner_text()

@@ -143,9 +143,9 @@ def test_the_exporters_say_what_metrics_says(kind, tmp_path, wait_for):
     asked = f"http://127.0.0.1:{listener.getsockname()[1]}/a-word"
     wandb = exporting(folder, "wandb", listener)
     started = [exporting(folder, "otel", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url), exporting(folder, "tensorboard")]
-    ends = [process.communicate(timeout=30)[1] for process in started]
-    scraped = wait_for(lambda: urllib.request.urlopen(asked, timeout=10).read().decode(), "numbers for W&B")
-    wandb.communicate(timeout=30)
+    ends = [process.communicate(timeout=600)[1] for process in started]
+    scraped = wait_for(lambda: urllib.request.urlopen(asked, timeout=600).read().decode(), "numbers for W&B")
+    wandb.communicate(timeout=600)
     listener.close()
     collector.close()
     scalars, texts = event_file(folder.parent / "logs" / "holter")

@@ -59,7 +59,7 @@ class Screen:
             console.print(self.app.screen.query_one(name, Static).content)
         return console.file.getvalue()
 
-    async def wait(self, what, seconds=20.0):
+    async def wait(self, what, seconds=600.0):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             await self.pilot.pause(0.05)

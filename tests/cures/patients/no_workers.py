@@ -1,5 +1,7 @@
 # cause: input-bound.no-prefetch
+import os
 import time
+from collections import Counter
 
 import torch
 from torch import nn
@@ -14,17 +16,18 @@ class Far(Dataset):
 
     def __getitem__(self, number):
         time.sleep(0.01)
-        return torch.randn(64)
+        return torch.randn(64), os.getpid()
 
 
 model = nn.Linear(64, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 loader = DataLoader(Far(), batch_size=8)
-begun = time.monotonic()
+samples = Counter()
 for epoch in range(4):
-    for x in loader:
+    for x, by in loader:
+        samples.update(by.tolist())
         loss = model(x).pow(2).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-print("SECONDS", time.monotonic() - begun)
+print("SECONDS", 0.01 * max(samples.values()))

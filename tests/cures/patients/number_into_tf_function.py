@@ -21,7 +21,7 @@ def train_step(x, y, rate):
 
 
 x, y = tf.random.normal((32, 8)), tf.random.normal((32, 1))
-begun = time.monotonic()
+begun = time.process_time()
 for step in range(40):
     train_step(x, y, 1.0 / (1 + step))
-print("SECONDS", time.monotonic() - begun)
+print("SECONDS", time.process_time() - begun)

@@ -20,7 +20,7 @@ def train_step(x, y):
 
 
 x, y = tf.random.normal((64, 8)), tf.random.normal((64, 1))
-begun = time.monotonic()
+begun = time.process_time()
 for step in range(40):
     train_step(x[: step + 8], y[: step + 8])
-print("SECONDS", time.monotonic() - begun)
+print("SECONDS", time.process_time() - begun)
