@@ -10,9 +10,8 @@ from holter.probes.procfs_linux import read_short
 
 
 def parse_loadavg(raw: bytes) -> dict[str, float]:
-    """The load of the last minute and the tasks that can run at this moment."""
-    fields = raw.split()
-    return {"load1": float(fields[0]), "running": int(fields[3].split(b"/")[0])}
+    """The load of the last minute."""
+    return {"load1": float(raw.split()[0])}
 
 
 class Load:

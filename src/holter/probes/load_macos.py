@@ -9,7 +9,7 @@ from holter.probes.probe import Reading, Tree
 
 
 class Load:
-    """The machine's load of the last minute; how many tasks run right now macOS does not say."""
+    """The machine's load of the last minute."""
 
     name = "load"
     every = 5.0
