@@ -44,11 +44,10 @@ def examine(module: Module) -> Iterator[Hit]:
     """Look at what follows `eval()`: in a function that trains nothing, or up to the next `train()` in a loop."""
     if not module.imports.uses("torch"):
         return
-    for call in module.calls:
-        func = call.func
-        if not isinstance(func, ast.Attribute) or func.attr != "eval" or call.args or call.keywords:
+    for call, owner in module.calls_of("eval"):
+        if call.args or call.keywords:
             continue
-        name = dotted(func.value)
+        name = dotted(owner)
         scope = module.scope_of(call)
         if not name or _in_model(module, call):
             continue

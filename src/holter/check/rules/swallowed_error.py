@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.module import Module
 
 CODE = "HLT206"
@@ -78,8 +78,7 @@ def _steps(module: Module, attempt: ast.Try) -> bool:
             trains = module.training.lost(node) is not None or module.training.is_step(node)
             if trains and any(node in marks for marks in module.training.step_loops.values()):
                 return True
-            owner = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "fit" else None
-            if module.kinds.of(owner) in ("keras-model", "trainer"):
+            if module.kinds.of(called_on(node, "fit")) in ("keras-model", "trainer"):
                 return True
     return False
 
