@@ -77,7 +77,6 @@ def test_large_processes_are_left_alone(start, monkeypatch):
 
     assert [small.pid] == [row["pid"] for row in reading["list"]]
     assert "pss" not in reading
-    assert "pss" not in reading
     with pytest.raises(NoData, match="too large"):
         Proportional().read(Tree(large.pid, [large.pid]))
 

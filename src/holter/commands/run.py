@@ -14,7 +14,7 @@ from holter.errors import EXIT_DOOMED, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holter.recorder.launch.attempt import Next
+    from holter.recorder.launch.launch import Next
     from holter.recorder.loop.forecast_hook import Foresee
     from holter.remedies.restart import Restarts
 
@@ -151,7 +151,7 @@ class Healer:
     def __call__(self, folder: Path) -> Next:
         from holter.diagnosis.core.doctor import verdict
         from holter.record.reader import open_record
-        from holter.recorder.launch.attempt import Next
+        from holter.recorder.launch.launch import Next
         from holter.remedies.restart import Restarts, told
 
         self.restarts = self.restarts or Restarts(self.resume_args)

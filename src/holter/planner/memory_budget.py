@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
+import os
 import sys
 from typing import Any
 
-_PLATFORMS = {"linux": "memory_budget_linux", "darwin": "memory_budget_macos"}
+from ..facts import host_memory
+
+# What macOS and its programs leave; Metal recommends about as much for itself.
+_MAC_SHARE = 0.75
 
 
 def memory_budget_for(torch: Any, kind: str) -> tuple[int, str]:
@@ -17,8 +20,11 @@ def memory_budget_for(torch: Any, kind: str) -> tuple[int, str]:
         free, total = torch.cuda.mem_get_info(0)
         held = torch.cuda.memory_reserved(0)
         return int(free + held), f"what is free of the GPU's {total / 1e9:.0f} GB"
-    name = _PLATFORMS.get(sys.platform)
-    found = importlib.import_module(f"{__package__}.{name}").memory_budget() if name else None
-    if found is None:
+    found = [(limit, "the container's limit") for _, limit in host_memory.groups()]
+    found += [(free, "the RAM that is free") for free in host_memory.available()]
+    if sys.platform == "darwin":  # CPU and GPU share one pool, and swap sets in before it is full
+        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        found.append((int(whole * _MAC_SHARE), "three quarters of the RAM"))
+    if not found:
         raise ValueError("how much memory this machine has is not known: say it, such as --memory 16GB")
-    return int(found[0]), str(found[1])
+    return min(found)

@@ -7,6 +7,7 @@ state are counted by the variables, the rest grows in a line with the batch.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -108,7 +109,7 @@ def _table(rows: int, fit: Any, limit: int, seen: list[dict[str, Any]]) -> list[
 
 def _counts(model: Any) -> dict[str, int]:
     def size(variables: Any) -> int:
-        return sum(_product(v.shape) * _width(v.dtype) for v in variables)
+        return sum(math.prod(int(n) for n in v.shape) * _width(v.dtype) for v in variables)
 
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
@@ -122,13 +123,6 @@ def _counts(model: Any) -> dict[str, int]:
 def _holds(model: Any) -> bool:
     ours = {id(v) for v in model.optimizer.variables}
     return any(id(v) in ours for v in model.variables)
-
-
-def _product(shape: Any) -> int:
-    total = 1
-    for n in shape:
-        total *= int(n)
-    return total
 
 
 def _width(dtype: Any) -> int:

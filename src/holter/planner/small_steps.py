@@ -10,7 +10,7 @@ from .largest import largest
 from .memory_budget import memory_budget_for
 from .torch.measured import LONG, SMALL, Measured, device_of, first_error, good, measure
 from .torch.step import Recipe
-from .torch.unseen_cuda import CONTEXT
+from .torch.unseen import CONTEXT
 
 _STEPS = Kind(calibrated=0.06, blind=0.3, most=0.1)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from holter.units import count, size
-from holter.views.plain import clean, encodable, fold, paint, wants_color
+from holter.views.plain import KEEPS, clean, encodable, fold, paint, wants_color
 
 _INDENT = 11
 _DEVICES = {"cpu": "the CPU", "cuda": "the GPU", "mps": "Metal"}
@@ -69,7 +69,7 @@ def write_plan(told: Mapping[str, Any], stream: TextIO, *, width: int = 80, colo
     lines += _block("Settings", _settings(told, wide - _INDENT), tint)
     most = told.get("buys_most")
     if most:
-        said = f"{most['name']} takes most off the peak: {size(most['saves'])} ({_keeps(most['keeps'])})"
+        said = f"{most['name']} takes most off the peak: {size(most['saves'])} ({KEEPS[most['keeps']]})"
         lines += _block("Most", fold(said, wide - _INDENT), tint)
     lines += _block("Note", [line for note in _notes(told) for line in fold(clean(note), wide - _INDENT)], tint)
     stream.write(encodable("\n".join(lines) + "\n", stream))
@@ -133,11 +133,3 @@ def _notes(told: Mapping[str, Any]) -> list[str]:
         how = f"small real steps of {', '.join(measured)} samples" if measured else "no real step"
         notes.append(f"planned in {told['seconds']:.1f} s, with {how}")
     return notes
-
-
-def _keeps(word: str) -> str:
-    return {
-        "exact": "keeps the result exactly",
-        "equivalent": "equivalent result",
-        "changed": "changes the result",
-    }.get(word, word)

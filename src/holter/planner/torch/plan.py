@@ -14,15 +14,14 @@ from ..aside import Lost, aside, can_fork
 from ..fit import CPU, CUDA, Correction, Interval, Point, corrected
 from ..largest import largest
 from ..memory_budget import memory_budget_for
-from ..process_memory import of_files, resident
 from ..settings import Setting, buys_most, rank, settings_for
 from ..timeline import PARTS
 from .blocks import blocks_of
 from .drawing import Drawing
 from .kernels_cuda import Kernels
-from .measured import LONG, SMALL, Measured, device_of, first_error, good, measure
+from .measured import LONG, SMALL, Measured, device_of, first_error, good, measure, of_files, resident
 from .step import Recipe, optimizer_for
-from .unseen_cuda import BLAS, BLAS_HOPPER, CONTEXT, FIXED
+from .unseen import BLAS, BLAS_HOPPER, CONTEXT, FIXED
 
 # Kernels are asked anew at the largest batch that was found, until it stays the same.
 _ROUNDS, _SAME = 4, 0.01

@@ -346,7 +346,7 @@ class Started:
         for number in range(len(self.streams.relays)):
             self.passed_on(number)
 
-    def part(self) -> None:
+    def release(self) -> None:
         """Let the keeper go; it stays only while something that the command left behind still writes."""
         self.link.close()
         self.close_sources()

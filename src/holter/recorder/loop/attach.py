@@ -1,4 +1,4 @@
-"""A look at a process that was not started under Holter: probes and take for a few seconds."""
+"""A look at a process that was not started under Holter: probes and stacks for a few seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holter.recorder.platform import here
 from holter.recorder.stacks import take
 
 SECONDS = 5.0
-_OTHERS = 8  # further Python processes of the tree whose take are read
+_OTHERS = 8  # further Python processes of the tree whose stacks are read
 
 
 def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
@@ -89,7 +89,7 @@ def check(pid: int) -> None:
 
 
 def _choose(pid: int, tree: list[int]) -> tuple[int, list[int]]:
-    """Whose take to read: the process itself, or the Python under a shell or launcher; and its other Pythons."""
+    """Whose stacks to read: the process itself, or the Python under a shell or launcher; and its other Pythons."""
     pythons = [one for one in tree if is_python(one, command_of(one))]
     if is_python(pid, command_of(pid)) or not pythons:
         target = pid

@@ -35,7 +35,6 @@ from holter.recorder.loop.memory_look import EVERY as GLANCE_EVERY
 from holter.recorder.loop.memory_look import MemoryLook, resident_here
 from holter.recorder.loop.processes import command_of, is_python, lives, parent_of, signal_all, signal_group
 from holter.recorder.loop.sampler import Sampler
-from holter.recorder.loop.sleep_clock import asleep
 from holter.recorder.loop.slow_look import SlowLook
 from holter.recorder.loop.why_no_agent import why_no_agent
 from holter.recorder.platform import here
@@ -45,6 +44,8 @@ _COSTS_EVERY = 60.0
 _GRACE = 10.0  # seconds between asking and forcing
 _POLL = 0.1  # seconds between looks for signals, where there is no thread that could wait for them
 _SUSPENDED = 3.0  # a gap between the two clocks, or between two ticks, that no load explains
+# Linux counts sleep in BOOTTIME and not in MONOTONIC; macOS in MONOTONIC and not in UPTIME_RAW.
+_SLEEP_CLOCKS = (("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"), ("CLOCK_MONOTONIC", "CLOCK_UPTIME_RAW"))
 
 
 @dataclass
@@ -281,7 +282,7 @@ class Recorder:
             self._guarded(lambda sampled: healing.look(sampled, events), sample)
         self.stalls.look(now, states, sample)
         self._guarded(lambda sampled: self.forecast_hook.look(sampled, timeline, events), line)
-        self._last_tick = time.monotonic()  # at its end: taking take may take seconds, and is no gap
+        self._last_tick = time.monotonic()  # at its end: taking stacks may take seconds, and is no gap
         if self.stalls.hung and self.on_hang in ("stop", "restart"):
             self.stopped_for_hang = True
             self.stop("hang")
@@ -440,3 +441,14 @@ def _own_use() -> dict[str, Any]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     rss = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {"cpu_s": round(usage.ru_utime + usage.ru_stime, 4), "rss": rss}
+
+
+def asleep() -> float | None:
+    """Seconds of sleep since the machine was started; None where no pair of clocks tells."""
+    for through, awake in _SLEEP_CLOCKS:
+        if hasattr(time, through) and hasattr(time, awake):
+            try:
+                return time.clock_gettime(getattr(time, through)) - time.clock_gettime(getattr(time, awake))
+            except OSError:
+                continue
+    return None
