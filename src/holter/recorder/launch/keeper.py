@@ -56,11 +56,11 @@ class Keeper:
         try:
             ready = self._fork()
         except OSError as error:
-            self.tell("failed", errno=error.errno, error=os.strerror(error.errno or 0), forked=False)
+            self.tell("failed", errno=error.errno, error=os.strerror(error.errno or 0))
             return
         threads = self._begin()
         # Told before the command begins: if we are killed from here on, the recorder knows whose end to wait for.
-        self.tell("spawned", pid=self.pid, pgid=self.pid, relayed=threads is not None)
+        self.tell("spawned", pid=self.pid, relayed=threads is not None)
         for fd in self.streams.to_close:
             os.close(fd)
         failure = self._failure(ready)

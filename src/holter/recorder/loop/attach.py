@@ -70,7 +70,7 @@ def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
             **{name: spot[name] for name in ("file", "line", "function") if name in spot},
             **waits,
         )
-    writer.event("detached", pid=pid, cpu=round(cpu, 4), moved=round(moved))
+    writer.event("detached", pid=pid, cpu=round(cpu, 4))
     writer.close()
 
 
