@@ -49,6 +49,12 @@ class Record:
         """The lines of a file of the user's, as it was when the run first named it; none where it was not kept."""
         return self.sources.get(path, [])
 
+    def keep_sources(self, found: list[dict[str, Any]]) -> None:
+        """Take in the lines of sources.jsonl; of a file that is there twice the first, as it ran."""
+        for line in found:
+            if isinstance(line.get("file"), str) and isinstance(line.get("text"), str):
+                self.sources.setdefault(line["file"], line["text"].split("\n"))
+
     def of(self, kind: type[L]) -> list[L]:
         """The lines of one kind, of the events or of the timeline, as the schema has them."""
         return [kind.parse(line) for line in (*self.events, *self.timeline) if line["k"] == kind.KIND]
@@ -115,9 +121,7 @@ def open_record(folder: Path) -> Record:
         if os.path.lexists(folder / name):
             record.events += _read(record, folder / name, room)
     if os.path.lexists(folder / place.SOURCES):
-        for line in _read(record, folder / place.SOURCES, room):
-            if isinstance(line.get("file"), str) and isinstance(line.get("text"), str):
-                record.sources.setdefault(line["file"], line["text"].split("\n"))
+        record.keep_sources(_read(record, folder / place.SOURCES, room))
     _read_timeline(record, folder / place.TIMELINE, room)
     settle(record, folder)
     if record.recorder_lost:

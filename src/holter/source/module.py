@@ -262,6 +262,11 @@ class Module:
             if owner is not None:
                 yield call, owner
 
+    def in_torch_model(self, node: ast.AST) -> bool:
+        """Whether a node stands in the class of a PyTorch model."""
+        owner = self.class_of(node)
+        return owner is not None and self.kinds.of_class(owner) == "torch-model"
+
     def callers(self, function: Function) -> list[ast.Call]:
         return self._callers.get(function, [])
 

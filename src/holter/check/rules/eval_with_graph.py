@@ -49,7 +49,7 @@ def examine(module: Module) -> Iterator[Hit]:
             continue
         name = dotted(owner)
         scope = module.scope_of(call)
-        if not name or _in_model(module, call):
+        if not name or module.in_torch_model(call):
             continue
         if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) or _trains(module, scope):
             yield from _amid_training(module, call, name)
@@ -92,11 +92,6 @@ def is_batches(module: Module, iterated: ast.expr) -> bool:
     while isinstance(given, ast.Call) and given.args:
         given = given.args[0]
     return is_loader(module, iterated) or bool(_HELD_OUT.match(dotted(given).rpartition(".")[2]))
-
-
-def _in_model(module: Module, node: ast.AST) -> bool:
-    owner = module.class_of(node)
-    return owner is not None and module.kinds.of_class(owner) == "torch-model"
 
 
 def _trains(module: Module, scope: Function) -> bool:
