@@ -46,7 +46,7 @@ def command(host: str, port: int | None) -> None:
         if host not in ("127.0.0.1", "localhost", "::1"):
             click.echo(f"holter: on {host}: whoever has this address with its token can read every run", err=True)
         if not has_charts():
-            click.echo("holter: no charts: the chart library could not be had when this was built", err=True)
+            click.echo("holter: no charts: this build of Holter has no chart library", err=True)
         click.echo("holter: every run, live, until Ctrl-C; open this address in a browser", err=True)
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
         click.echo(f"http://{shown}:{server.server_address[1]}/?token={server.auth.token}")

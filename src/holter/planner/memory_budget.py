@@ -16,7 +16,7 @@ def memory_budget_for(torch: Any, kind: str) -> tuple[int, str]:
     """The memory of a device of this kind; asked of the driver for a GPU, of the system for the rest."""
     if kind == "cuda":
         if not torch.cuda.is_available():
-            raise ValueError("there is no CUDA device here: say how much memory it has, such as --memory 24GB")
+            raise ValueError("this machine has no CUDA device. Give its memory, such as --memory 24GB")
         free, total = torch.cuda.mem_get_info(0)
         held = torch.cuda.memory_reserved(0)
         return int(free + held), f"what is free of the GPU's {total / 1e9:.0f} GB"
@@ -26,5 +26,5 @@ def memory_budget_for(torch: Any, kind: str) -> tuple[int, str]:
         whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         found.append((int(whole * _MAC_SHARE), "three quarters of the RAM"))
     if not found:
-        raise ValueError("how much memory this machine has is not known: say it, such as --memory 16GB")
+        raise ValueError("the memory of this machine is not known. Give it, such as --memory 16GB")
     return min(found)

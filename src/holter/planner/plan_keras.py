@@ -70,7 +70,7 @@ def plan_keras(model: Any, batch: Any, batch_size: int | None, memory: int | Non
         "curve": [{"batch": n, **fit.at(n, 0).told()} for n in sorted({max(1, rows // 2), rows, rows * 2, rows * 4})],
         "largest": {"batch": best, **(fit.at(best, 0).told() if best else {})},
         "measured": [{"batch": one["rows"], "peak": one["peak"], "seconds": one["seconds"]} for one in seen],
-        "notes": ["activations and temporary blocks are told together: they were measured, not drawn"],
+        "notes": ["activations and temporary blocks are shown together: they were measured, not drawn"],
     }
     if table:
         plan["settings"] = _table(rows, fit, limit, seen)
@@ -160,4 +160,4 @@ def _measured(path: str, rows: int, inputs: Any, outputs: Any) -> dict[str, Any]
         told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return told
     except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        return {"error": f"{type(error).__name__}: the step did not come back"}
+        return {"error": f"{type(error).__name__}: the step ended without an answer"}

@@ -31,7 +31,7 @@ class Load:
         except OSError as error:
             raise NoData(f"{self._path} could not be read: {error.strerror}") from error
         except (ValueError, IndexError) as error:
-            raise NoData(f"{self._path} has a form that is not known") from error
+            raise NoData(f"{self._path} has an unknown format") from error
         if self._cpus is not None:
             reading["cpus"] = self._cpus
         return reading

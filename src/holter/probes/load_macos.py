@@ -19,7 +19,7 @@ class Load:
         try:
             reading: dict[str, float] = {"load1": os.getloadavg()[0]}
         except OSError as error:
-            raise NoData("the machine's load could not be had") from error
+            raise NoData("the machine's load could not be read") from error
         cpus = os.cpu_count()
         if cpus is not None:
             reading["cpus"] = cpus

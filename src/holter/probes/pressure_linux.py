@@ -46,7 +46,7 @@ class Pressure:
         if not reading:
             raise NoData(
                 f"no pressure information ({because or 'empty files'}): it needs a kernel >= 4.20 with PSI; "
-                "where the kernel has it switched off, start it with psi=1"
+                "where PSI is switched off, boot with psi=1"
             )
         return reading
 

@@ -44,8 +44,8 @@ def write_plan(told: Mapping[str, Any], stream: TextIO, *, width: int = 80, colo
     fits = bool(told["fits"])
     mark, style = ("✓", "good") if fits else ("✗", "bad")
     where = _DEVICES.get(str(told["device"]), str(told["device"]))
-    verdict = "fits" if fits else "does not fit for sure"
-    at = f", at its highest in {told['phase']}" if told.get("phase") else ""
+    verdict = "fits" if fits else "may not fit"
+    at = f", with its peak in {told['phase']}" if told.get("phase") else ""
     head = fold(
         f"{mark} a batch of {count(told['batch'])} needs {_about(told['peak'])} on {where}{at}: "
         f"it {verdict} into {size(told['memory'])} ({clean(told['memory_from'])})",
@@ -62,7 +62,8 @@ def write_plan(told: Mapping[str, Any], stream: TextIO, *, width: int = 80, colo
     largest = fold(said, wide - _INDENT)
     more = told.get("largest_without_holes")
     if more:
-        said = f"{count(more['batch'])}, with {_about(more)}, in a process that is started with a heap without holes:"
+        said = f"{count(more['batch'])}, with {_about(more)}, in a process that is started with this variable "
+        said += "(no holes in its heap):"
         largest += fold(said, wide - _INDENT)
     lines += _block("Largest", largest, tint)
     lines += [clean(f"  {name}={value}") for name, value in (more["environ"].items() if more else ())]

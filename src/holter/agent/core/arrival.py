@@ -43,7 +43,7 @@ class Agent:
             several, rank = ranks()
             if several > 1:
                 self._heal = None
-                because = "%d ranks train together, and one of them may not be altered alone: " % several
+                because = "%d ranks train together and can't be changed one by one: " % several
                 if rank == 0:
                     self.say("declined", act="heal", because=because + "this run is only watched")
         return self._heal

@@ -55,7 +55,7 @@ def examine(module: Module) -> Iterator[Hit]:
         held = _held(module, owner)
         if held is not None:
             line, name = held
-            copies = f"each worker of line {call.lineno} comes to hold a copy of it"
+            copies = f"each worker of line {call.lineno} ends up with a copy of it"
             claim = f"`{name}` is a list of Python objects, and {copies}"
             yield Hit(line, claim)
 

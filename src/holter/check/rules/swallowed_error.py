@@ -51,7 +51,7 @@ def examine(module: Module) -> Iterator[Hit]:
         for handler in attempt.handlers:
             if _leaves_quietly(handler):
                 caught = ast.unparse(handler.type) if handler.type is not None else "everything"
-                claim = f"an error of the training ends the run with exit code 0: the handler is for {caught}"
+                claim = f"an error of the training ends the run with exit code 0: the handler catches {caught}"
                 yield Hit(_line(handler), claim, "error")
                 continue
             if not _wide(handler) or not all(_quiet(one) for one in handler.body):

@@ -37,9 +37,7 @@ def examine(module: Module) -> Iterator[Hit]:
         if not isinstance(statement, ast.stmt):
             continue
         if _around(module, module.parents[statement], dotted(owner)).get(statement) == ("backward", "step"):
-            yield Hit(
-                statement, "the gradients are set back to zero right before the step that was to use them", "error"
-            )
+            yield Hit(statement, "the gradients are set to zero right before the step that needs them", "error")
 
 
 @once

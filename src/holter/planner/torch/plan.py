@@ -214,7 +214,7 @@ class Planner:
             found = self._table(seconds)
             plan["settings"], plan["buys_most"] = rank(found), buys_most(found)
         if not self.drawing.lines:
-            self.notes.append("memory does not grow in a line with the batch here: every size is traced by itself")
+            self.notes.append("memory does not grow linearly with the batch here, so every size is traced")
         plan["notes"] = self.notes
         plan["seconds"] = round(time.monotonic() - self.began, 2)
         return plan
@@ -244,7 +244,9 @@ class Planner:
         facts = {**facts_of(self.torch, self.recipe), "holes": self._may_be_mapped()}
         for setting in settings_for(self.kind, self.recipe.rows, facts):
             if time.monotonic() > until:
-                self.notes.append(f"{setting.name} and what follows was not tried: {seconds:.0f} s were over")
+                self.notes.append(
+                    f"{setting.name} and what follows was not tried: the time limit of {seconds:.0f} s is over"
+                )
                 break
             try:
                 if setting.changes not in drawings:

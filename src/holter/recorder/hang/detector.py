@@ -177,11 +177,11 @@ class Watch:
         if limit == SHORTEST:
             learned = f"no silence before it was longer than {max(longest, 0.1):.1f} s"
         if name in LONG_PHASES and limit < LONG_PHASES[name]:
-            limit, learned = LONG_PHASES[name], f"what a {name} may take before it is known"
+            limit, learned = LONG_PHASES[name], f"the default for a {name}, before this run has had one"
         if agent["planned"] and agent["step"] >= agent["planned"] and limit < AFTER_THE_LAST_STEP:
             limit, learned = AFTER_THE_LAST_STEP, "all planned steps are done"
         if process.patience > limit:
-            limit, learned = process.patience, "its own functions say that it takes long"
+            limit, learned = process.patience, "by their names, its functions take long"
         return limit, learned
 
     def _did(self, since: float, now: float) -> tuple[float, float] | None:

@@ -297,7 +297,7 @@ class Started:
         while b"\n" not in self.heard:
             piece = self.link.recv(4096)
             if not piece:
-                raise OSError(errno.ECHILD, "the process that was to start it was killed")
+                raise OSError(errno.ECHILD, "the process that starts the command was killed")
             self.heard += piece
         told = json.loads(self.heard.partition(b"\n")[0])
         if told["k"] == "failed":

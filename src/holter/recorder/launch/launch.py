@@ -162,7 +162,7 @@ class Launch:
         try:
             attempt.outcome = self._record(attempt, started, writer, signals, terminal)
         except Exception as error:
-            self.tell(f"the run is no longer recorded ({type(error).__name__}: {error}); the command goes on")
+            self.tell(f"recording has stopped ({type(error).__name__}: {error}). The command goes on")
             known = attempt.recorder.outcome if attempt.recorder is not None else None
             attempt.outcome = known or _only_wait(started)
         terminal.give_back()
@@ -194,7 +194,7 @@ class Launch:
         if before is not None and before.outcome is not None:
             self.tell(f"not started again: no process can be started ({why})")
             return before.outcome
-        self.tell(f"no process of ours can be started ({why}); the command runs, but is not recorded")
+        self.tell(f"Holter can't start its own processes ({why}). The command runs, but is not recorded")
         order.environ = dict(os.environ)
         try:
             become_plainly(order)
@@ -259,7 +259,7 @@ class Launch:
             attempt.writer.close()
             return following
         except Exception as error:  # a run that can't be healed is what it was without us
-            self.tell(f"it could not be judged whether to start it again ({type(error).__name__}: {error})")
+            self.tell(f"Holter could not decide whether to start it again ({type(error).__name__}: {error})")
             return Next()
 
     def _show(self, show: Callable[[Path], None], folder: Path) -> None:
@@ -285,9 +285,9 @@ class Launch:
                 folder = _probe(place.new_run(Path(tempfile.mkdtemp(prefix="holter-records-", dir=elsewhere))))
             except OSError:
                 continue
-            self.tell(f"records can't be written to {wanted} ({why}); this run is recorded in {folder}")
+            self.tell(f"records can't be written to {wanted} ({why}). This run is recorded in {folder}")
             return folder
-        self.tell(f"records can't be written to {wanted} ({why}); the command runs, but is not recorded")
+        self.tell(f"records can't be written to {wanted} ({why}). The command runs, but is not recorded")
         return None
 
     def _make_writer(self, order: Order, attempt: Attempt, before: Attempt | None) -> RecordWriter | None:
@@ -301,7 +301,7 @@ class Launch:
             writer.meta(facts)
         except Exception as error:
             why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-            self.tell(f"the record can't be written ({why}); the command runs, but is not recorded")
+            self.tell(f"the record can't be written ({why}). The command runs, but is not recorded")
             return None
         return writer
 

@@ -63,7 +63,7 @@ def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
             phase="attached",
             step=0,
             limit=seconds,
-            learned="the time that Holter watched",
+            learned="the time for which Holter watched",
             cpu=round(cpu, 4),
             same_place=bool(second),
             code=spot.get("code", ""),
@@ -77,7 +77,7 @@ def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
 def check(pid: int) -> None:
     """Refuse what can't be watched, with the reason."""
     if pid <= 0:
-        raise NoSuchProcess(f"{pid} is not the number of a process")
+        raise NoSuchProcess(f"{pid} is not a process id")
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -85,7 +85,7 @@ def check(pid: int) -> None:
     except PermissionError:
         raise NotPermitted(f"process {pid} belongs to another user", f"Try: sudo holter attach {pid}") from None
     if not lives(pid):
-        raise NoSuchProcess(f"process {pid} has ended; only its entry is left until its parent looks (a zombie)")
+        raise NoSuchProcess(f"process {pid} has ended, and only waits for its parent to collect it (a zombie)")
 
 
 def _choose(pid: int, tree: list[int]) -> tuple[int, list[int]]:
