@@ -344,7 +344,7 @@ def read_by(name: str, folder: Path, work: Path) -> Outcome:
 
 def wrong_with(code: int, out: str, err: str, outcome: Outcome, work: Path) -> str:
     last = (err.strip().splitlines() or [""])[-1][:300]
-    if "Traceback (most recent call last)" in err or "could not be judged" in out:
+    if "Traceback (most recent call last)" in err or "Holter could not judge it" in out:
         at = re.findall(r'File "([^"]+)", line (\d+), in (\w+)', err)
         where = f"{Path(at[-1][0]).name}:{at[-1][1]} {at[-1][2]}" if at else ""
         return f"traceback: {where}: {last or out[:300]}"

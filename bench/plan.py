@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import plan_models
 import plan_preflight
 
+from holter.facts.host_memory import highest
 from holter.planner import mapped_heap
-from holter.planner.process_memory import highest, resident
 from holter.planner.small_steps import Stepped
-from holter.planner.torch.measured import measure
+from holter.planner.torch.measured import measure, resident
 from holter.planner.torch.plan import Planner, base_of
 from holter.planner.torch.step import Recipe, batch_for, one_step, optimizer_for
 

@@ -122,6 +122,21 @@ def test_a_platforms_modules_are_imported_only_by_its_own() -> None:
             assert suffix is None or name.endswith(suffix), f"{name} imports {target} on every platform"
 
 
+def test_what_is_looked_up_by_platform_is_there() -> None:
+    """A module that moved would else be taken for one that this platform does not have, without a word."""
+    asked = {
+        (name, *[word.value for word in call.args if isinstance(word, ast.Constant)])
+        for name, path in ALL.items()
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "here"
+    }
+
+    assert len(asked) >= 8
+    for user, module, *package in asked:
+        found = [f"{package[0] if package else 'probes'}.{module}{suffix}" for suffix in PLATFORMS]
+        assert set(found) & set(ALL), f"{user} looks up {module}, which no platform has"
+
+
 def test_no_module_is_a_ladder_of_platforms() -> None:
     """The platform is in the file's name: a probe asks for it nowhere."""
     for name, path in ALL.items():

@@ -49,7 +49,7 @@ def test_exit_codes_tell_clean_sick_and_unreadable_apart(folder: Path) -> None:
         ("bytes.py", b"import torch\nname = '\xff\xfe'\n", "can't be decoded"),
         ("coding.py", b"# coding: no-such-coding\nimport torch\n", "can't be decoded"),
         ("null.py", b"import torch\n\0\0\0", "null bytes"),
-        ("huge.py", b"import torch\n" + b"x = 1\n" * 400_000, "2.4 MB, more than the 2 MB"),
+        ("huge.py", b"import torch\n" + b"x = 1\n" * 400_000, "2.4 MB, more than the limit of 2 MB"),
         ("values.ipynb", b'{"cells": [' + b"{}," * 2_000_000 + b"{}]}", "2,000,000 values"),
         ("deep.py", b"import torch\nx = " + b"(" * 5000 + b")" * 5000, "does not parse"),
         ("binary.ipynb", bytes(range(256)) * 10, "not a notebook"),
@@ -155,7 +155,7 @@ def test_a_fix_that_does_not_fit_on_the_disk_leaves_the_script_as_it_was(small_d
 
     assert script.read_text() == SICK
     assert sorted(path.name for path in small_disk.iterdir()) == ["filler", "sick.py"]
-    assert done.stderr == "holter: sick.py: not fixed, and as it was: No space left on device\n"
+    assert done.stderr == "holter: sick.py: not changed: No space left on device\n"
     assert "1 finding in 1 of 1 file" in done.stdout
     assert done.returncode == 1
 
@@ -172,7 +172,7 @@ def test_a_fixed_script_keeps_its_mode_and_a_link_stays_a_link(folder: Path) -> 
     assert (mended.returncode, (folder / "link.py").is_symlink()) == (0, True)
     assert 'amp.GradScaler("cuda")' in (folder / "sick.py").read_text()
     assert (folder / "sick.py").stat().st_mode & 0o7777 == 0o754
-    assert "2 names (hard links)" in left.stderr
+    assert "2 hard links" in left.stderr
     assert (folder / "twin.py").read_text() == SICK
 
 
@@ -220,7 +220,7 @@ def test_settings_are_those_of_the_nearest_pyproject(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("table", "why"),
-    [('selct = ["HLT1"]', "no setting 'selct'"), ("select = 3", "not a list"), ('select = ["HLT77"]', "no rule is"),
+    [('selct = ["HLT1"]', "no setting 'selct'"), ("select = 3", "must be a list"), ('select = ["HLT77"]', "no rule is"),
      ("select = [", "not TOML")],
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_told(folder: Path, table: str, why: str) -> None:

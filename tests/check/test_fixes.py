@@ -172,7 +172,7 @@ def test_a_notebook_that_could_not_be_written_back_is_left_alone() -> None:
     done = check_source(parse_bytes("notes.ipynb", raw), Settings(), fix=True)
 
     assert done.changes == []
-    assert "kept to the byte" in done.unread[0].why
+    assert "kept byte for byte" in done.unread[0].why
 
 
 def test_an_evaluation_gets_its_decorator() -> None:

@@ -42,7 +42,7 @@ def test_text_has_the_place_the_line_the_cure_and_a_summary() -> None:
         "        - loss",
         "        + loss.item()",
         "",
-        "1 finding in 1 of 3 files; --fix mends 1 of them",
+        "1 finding in 1 of 3 files; --fix repairs 1 of them",
     ]
 
 

@@ -60,7 +60,7 @@ def ordinary_run(command=("python", "train.py"), seconds=60, planned=None, steps
             **meta,
         }
     )
-    record.event("spawned", 0.1, pid=TRAINER, pgid=TRAINER)
+    record.event("spawned", 0.1, pid=TRAINER)
     record.event("guest", 0.5, pid=TRAINER, ppid=1, role="trainer")
     record.event("adapter", 1, pid=TRAINER, framework="torch", version="2.13.0", state="on")
     if planned:

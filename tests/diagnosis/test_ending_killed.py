@@ -183,9 +183,7 @@ def test_shell_codes_are_read_as_their_signals(code, kind):
 
 def test_sender_of_a_signal_is_named():
     """SIGTERM that reached Holter names who sent it, in the ending and in the finding."""
-    record = ordinary_run().event(
-        "signal", 59, signal="SIGTERM", sender_pid=77, sender_uid=0, sender="systemd", action="passed on"
-    )
+    record = ordinary_run().event("signal", 59, signal="SIGTERM", sender_pid=77, sender_uid=0, sender="systemd")
     told = verdict(record.exit(60, 143, "SIGTERM"))
 
     assert "systemd (pid 77, user 0)" in told.ending.claim

@@ -52,7 +52,7 @@ def test_user_who_gives_up_on_a_stalled_run_ends_a_hang(signal):
 
 def test_a_run_that_stirs_as_it_is_interrupted_still_hung():
     """Ctrl-C wakes the thread that waited, and it says so; that is no sign of life."""
-    record = stalled().event("signal", 89, signal="SIGINT", action="passed on")
+    record = stalled().event("signal", 89, signal="SIGINT")
     exception(record, 89.1, "KeyboardInterrupt", "").event("stall-over", 89.5, pid=TRAINER, lasted=30)
 
     told = verdict(record.exit(90, 130, "SIGINT"))
@@ -447,7 +447,7 @@ def test_a_pool_that_lost_a_worker():
     """The task went with the worker that died."""
     pool = LIB + "multiprocessing/pool.py"
     inside = [frame(LIB + "threading.py", "wait"), frame(pool, "wait"), frame(pool, "get"), frame(pool, "map")]
-    record = stalled([*inside, USER, MODULE]).event("process-gone", 60, pid=31, role="", lived=2.0)
+    record = stalled([*inside, USER, MODULE]).event("process-gone", 60, pid=31, role="")
 
     told = verdict(stopped(record)).findings[0]
 
@@ -493,7 +493,7 @@ def test_a_rank_that_gave_up_waiting(message):
     for pid, rank in ((TRAINER, "0"), (11, "1")):
         record.event("guest", 0.6, pid=pid, role="trainer", rank=rank)
     exception(record, 58, "RuntimeError", f"[gloo/transport/tcp/pair.cc:553] {message}", pid=TRAINER)
-    record.event("process-gone", 59, pid=11, role="trainer", lived=50.0).exit(62, 1)
+    record.event("process-gone", 59, pid=11, role="trainer").exit(62, 1)
 
     told = verdict(record)
 

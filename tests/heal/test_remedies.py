@@ -95,7 +95,7 @@ def test_a_crash_is_not_repeated_because_memory_grew() -> None:
     ruling = rule_on(ended("crashed", "leak.tensors-kept", signal="SIGSEGV"), Ledger(), resumes=True)
 
     assert ruling.remedy is None
-    assert "no change is known" in ruling.declined
+    assert "Holter knows no change" in ruling.declined
 
 
 OOM = {"k": "exception", "m": 5.0, "pid": 7, "main": True, "type": "RuntimeError", "message": "CUDA out of memory."}
@@ -291,7 +291,7 @@ def test_restarts_that_come_no_further_are_given_up_with_what_was_tried() -> Non
     ruling = rule_on(ended("oom-killed", "leak.tensors-kept"), ledger, resumes=True)
 
     assert (ruling.remedy, ruling.doomed) == (None, True)
-    assert ruling.declined == "3 restarts in a row came no further than step 16; tried: a new process (3 times)"
+    assert ruling.declined == "3 restarts in a row did not get past step 16. Tried: a new process (3 times)"
 
 
 class Quiet:

@@ -146,7 +146,7 @@ if sys.argv[2] == "plan":
     loss = torch.nn.functional.cross_entropy
     print(json.dumps(holter.plan(mlp(512), rows(size), "adamw", loss, memory="650MB", table=False).told))
 else:
-    from holter.planner.process_memory import highest
+    from holter.facts.host_memory import highest
     model, (x, y) = mlp(512), rows(size)
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(3):

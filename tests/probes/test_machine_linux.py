@@ -31,8 +31,8 @@ def test_recorded_memory(recorded):
     """meminfo's kilobytes become bytes under the record's names."""
     reading = Memory(recorded("machine")).read(RUN)
 
-    assert {"total", "available", "free", "cached", "dirty", "shmem", "swap_total", "swap_free"} == set(reading)
-    assert (reading["total"], reading["cached"], reading["swap_total"]) == (24684100 * 1024, 154856 * 1024, 0)
+    assert {"total", "available", "free", "shmem", "swap_total", "swap_free"} == set(reading)
+    assert (reading["total"], reading["swap_total"]) == (24684100 * 1024, 0)
 
 
 def test_memory_here():
@@ -47,10 +47,7 @@ def test_recorded_paging(recorded):
     """Counters whose names merely begin alike are not taken for ours."""
     assert Vm(recorded("machine")).read(RUN) == {
         "pswpin": 0,
-        "pswpout": 0,
-        "pgmajfault": 1086,
         "oom_kill": 1,
-        "pgscan_direct": 0,
     }
 
 
@@ -65,7 +62,7 @@ def test_recorded_pressure(tmp_path):
     (folder / "io").write_text("nonsense\n\nsome avg10=x\n")
 
     assert Pressure(str(tmp_path)).read(RUN) == {
-        "memory": {"some_us": 776123, "some10": 12.5, "full_us": 628001, "full10": 9.75},
+        "memory": {"some_us": 776123, "some10": 12.5},
         "cpu": {"some_us": 4742234, "some10": 0.72},
     }
 
@@ -75,7 +72,7 @@ def test_pressure_of_this_kernel(recorded):
     reading = Pressure(recorded("machine")).read(RUN)
 
     assert {"memory", "cpu", "io"} == set(reading)
-    assert {"some_us", "some10", "full_us", "full10"} == set(reading["io"])
+    assert {"some_us", "some10"} == set(reading["io"])
 
 
 def test_no_pressure_names_the_cure(tmp_path):
@@ -85,8 +82,8 @@ def test_no_pressure_names_the_cure(tmp_path):
 
 
 def test_recorded_load(recorded):
-    """The load, the tasks that can run, and the CPUs."""
-    assert Load(recorded("machine"), cpus=8).read(RUN) == {"load1": 0.0, "running": 3, "cpus": 8}
+    """The load and the CPUs."""
+    assert Load(recorded("machine"), cpus=8).read(RUN) == {"load1": 0.0, "cpus": 8}
 
 
 def test_damaged_load_is_no_data(tmp_path):
@@ -99,7 +96,7 @@ def test_damaged_load_is_no_data(tmp_path):
 
 def test_recorded_network(recorded):
     """Loopback's 3193 bytes are left out."""
-    assert Network(recorded("machine")).read(RUN) == {"rx_bytes": 125928115, "tx_bytes": 326052}
+    assert Network(recorded("machine")).read(RUN) == {"rx_bytes": 125928115}
 
 
 def test_container_bridges_are_not_counted_twice():
@@ -107,7 +104,7 @@ def test_container_bridges_are_not_counted_twice():
     row = "{}: {} 1 0 0 0 0 0 0 {} 1 0 0 0 0 0 0\n"
     raw = "".join(row.format(name, 100, 10) for name in ("lo", "eth0", "docker0", "veth12ab", "br-77", "brick0"))
 
-    assert parse_net_dev(raw.encode()) == {"rx_bytes": 200, "tx_bytes": 20}
+    assert parse_net_dev(raw.encode()) == {"rx_bytes": 200}
 
 
 def test_network_of_a_command_that_is_gone(tmp_path):

@@ -28,20 +28,16 @@ class NVMLError(Exception):
 
 
 class Driver:
-    """One GPU that supports all but power; `broken` names calls that fail."""
+    """One GPU; `broken` names calls that fail."""
 
     NVMLError = NVMLError
     NVML_ERROR_NOT_SUPPORTED = 3
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
     NVML_VOLATILE_ECC = 0
-    NVML_TEMPERATURE_GPU = 0
-    NVML_CLOCK_SM = 1
-    nvmlEventTypeXidCriticalError = 8  # noqa: N815
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.broken: dict[str, Exception] = {"nvmlDeviceGetPowerUsage": NVMLError(3)}
-        self.events: list[int] = []
+        self.broken: dict[str, Exception] = {}
         self.processes = [(10, 3 * GB), (999, 1 * GB)]
 
     def __getattr__(self, name: str):
@@ -52,13 +48,8 @@ class Driver:
             "nvmlDeviceGetCount": 1,
             "nvmlDeviceGetHandleByIndex": "gpu0",
             "nvmlDeviceGetName": b"Tesla",
-            "nvmlEventSetCreate": "set",
-            "nvmlDeviceRegisterEvents": None,
-            "nvmlDeviceGetIndex": 0,
             "nvmlDeviceGetMemoryInfo": types.SimpleNamespace(total=80 * GB, used=5 * GB),
-            "nvmlDeviceGetUtilizationRates": types.SimpleNamespace(gpu=97, memory=40),
-            "nvmlDeviceGetTemperature": 71,
-            "nvmlDeviceGetClockInfo": 1980,
+            "nvmlDeviceGetUtilizationRates": types.SimpleNamespace(gpu=97),
             "nvmlDeviceGetCurrentClocksThrottleReasons": 0x1 | 0x4 | 0x40,
             "nvmlDeviceGetTotalEccErrors": 2,
             "nvmlDeviceGetComputeRunningProcesses": [
@@ -70,10 +61,6 @@ class Driver:
             self.asked.append(name)
             if name in self.broken:
                 raise self.broken[name]
-            if name == "nvmlEventSetWait_v2":
-                if not self.events:
-                    raise NVMLError(10)
-                return types.SimpleNamespace(device="gpu0", eventData=self.events.pop())
             return answers[name]
 
         return call
@@ -84,7 +71,7 @@ def probe(driver: Driver, **more) -> Nvidia:
 
 
 def test_fields_of_the_record():
-    """Every field that this GPU has is there; power, which it has not, is absent."""
+    """Every field that this GPU has is there."""
     assert probe(Driver()).read(Tree(10, [10, 11])) == {
         "cuda": "12.8",
         "list": [
@@ -95,9 +82,6 @@ def test_fields_of_the_record():
                 "used": 5 * GB,
                 "tree": 3 * GB,
                 "util": 97,
-                "memory_util": 40,
-                "temperature": 71,
-                "sm_mhz": 1980,
                 "throttle": ["power-cap", "hardware-thermal"],
                 "ecc_uncorrected": 2,
                 "processes": [{"pid": 10, "used": 3 * GB}, {"pid": 999, "used": 1 * GB}],
@@ -115,28 +99,17 @@ def test_an_idle_gpu_is_not_throttled():
 def test_each_field_by_itself():
     """A call that fails costs its own field; it is asked again unless the GPU does not support it."""
     driver = Driver()
-    driver.broken["nvmlDeviceGetTemperature"] = NVMLError(999)
+    driver.broken["nvmlDeviceGetMemoryInfo"] = NVMLError(999)
+    driver.broken["nvmlDeviceGetCurrentClocksThrottleReasons"] = NVMLError(3)
     reader = probe(driver)
 
     rows = [reader.read(Tree(10, [10]))["list"][0] for _ in range(2)]
 
-    assert "temperature" not in rows[1]
+    assert "total" not in rows[1]
     assert rows[1]["util"] == 97
-    assert driver.asked.count("nvmlDeviceGetTemperature") == 2
-    assert driver.asked.count("nvmlDeviceGetPowerUsage") == 1
+    assert driver.asked.count("nvmlDeviceGetMemoryInfo") == 2
+    assert driver.asked.count("nvmlDeviceGetCurrentClocksThrottleReasons") == 1
     assert driver.asked.count("nvmlDeviceGetName") == 1
-
-
-def test_faults_are_collected():
-    """Fault codes that the driver reports stay in the reading from then on."""
-    driver = Driver()
-    reader = probe(driver)
-    assert "xid" not in reader.read(Tree(10, [10]))["list"][0]
-
-    driver.events.append(79)
-
-    assert reader.read(Tree(10, [10]))["list"][0]["xid"] == [79]
-    assert reader.read(Tree(10, [10]))["list"][0]["xid"] == [79]
 
 
 def test_numbers_of_another_namespace(tmp_path):

@@ -18,10 +18,10 @@ from holter.probes.proportional_linux import Proportional, parse_rollup
 
 
 def test_recorded_rollup(recorded):
-    """The recorded process has 513 kB proportional and 248 kB of its own."""
+    """The recorded process has 513 kB proportional."""
     raw = Path(recorded("machine/smaps_rollup")).read_bytes()
 
-    assert parse_rollup(raw) == {"pss": 513 * 1024, "uss": 248 * 1024, "rss": 1724 * 1024}
+    assert parse_rollup(raw) == {"pss": 513 * 1024, "rss": 1724 * 1024}
 
 
 def test_shared_pages_count_once(start):
@@ -40,7 +40,6 @@ def test_shared_pages_count_once(start):
 
     assert Processes().read(tree)["rss"] > 150e6
     assert 50e6 < reading["pss"] < 80e6
-    assert reading["uss"] < 50e6
     assert len(reading["list"]) == 3
 
 
@@ -77,7 +76,6 @@ def test_large_processes_are_left_alone(start, monkeypatch):
     reading = Proportional().read(Tree(small.pid, [small.pid, large.pid]))
 
     assert [small.pid] == [row["pid"] for row in reading["list"]]
-    assert reading["skipped"] == 1
     assert "pss" not in reading
     with pytest.raises(NoData, match="too large"):
         Proportional().read(Tree(large.pid, [large.pid]))

@@ -76,6 +76,16 @@ def test_a_secret_is_masked(words: list[str]) -> None:
     assert masked.endswith("--lr 0.1")
 
 
+@pytest.mark.parametrize("name", ["SECRETKEY", "--secretkey", "--azure-sas", "--sas"])
+def test_a_short_secret_is_known_by_its_name(name: str) -> None:
+    """Nothing in `q9w8e7` looks like a secret; another name with the same letters is none."""
+    assert mask_command([f"{name}=q9w8e7", "--sash=q9w8e7", "--secretary=bob"]) == [
+        f"{name}=***",
+        "--sash=q9w8e7",
+        "--secretary=bob",
+    ]
+
+
 @pytest.mark.parametrize(
     "key",
     [

@@ -287,7 +287,7 @@ def test_many_packed_files_that_swell_are_cut_off(real: Path, tmp_path: Path) ->
 
     record = open_record(folder)
 
-    assert any("more than a record" in damage for damage in record.damage)
+    assert any("larger than a record" in damage for damage in record.damage)
     assert record.of(Sample)
 
 
@@ -326,7 +326,7 @@ def test_some_kilobytes_do_not_fill_the_memory(real: Path, tmp_path: Path, kind:
     done = subprocess.run([sys.executable, "-c", MEASURED, "why", str(folder)], capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
-    assert "more than a record of Holter's can be" in " ".join(done.stdout.split())
+    assert "larger than a record of Holter's can be" in " ".join(done.stdout.split())
     assert int(done.stderr.split()[-1]) < 300
 
 

@@ -228,7 +228,7 @@ def test_functions_that_take_long_by_name_get_more_time() -> None:
     run.found.clear()
 
     assert run.suspected_after(300) == pytest.approx(140, abs=3)
-    assert "its own functions" in run.suspicions[0].learned
+    assert "its functions take long" in run.suspicions[0].learned
 
 
 def test_time_in_which_the_run_was_stopped_does_not_count() -> None:

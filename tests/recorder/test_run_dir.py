@@ -181,11 +181,11 @@ def test_the_commands_environment_is_the_users_own_with_us_in_front() -> None:
 
 def test_the_state_between_two_attempts_is_not_taken_for_abandoned(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run begins while this one's first keeper is gone and its second is not there yet."""
-    monkeypatch.setattr(run_dir, "_bases", lambda: [str(room.parent)])
+    monkeypatch.setattr(run_dir, "bases", lambda: [str(room.parent)])
     made = state_dir.make()
     assert made.fast is not None
     (made.fast / "state").write_text("of the first attempt")
-    words = "import sys; from holter.recorder.launch import run_dir as g; g._bases = lambda: sys.argv[1:]"
+    words = "import sys; from holter.recorder.launch import run_dir as g; g.bases = lambda: sys.argv[1:]"
     words += "; g.clear_abandoned()"
     subprocess.run([sys.executable, "-c", words, str(room.parent)], check=True)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holter.recorder.launch import desktop_macos
+from holter.recorder.launch import notice
 from tests.conftest import Holter
 
 SICK = "raise ValueError('odd, with token=sk-abcdefghijklmnopqrstuvwxyz123456')"
@@ -115,16 +115,17 @@ def test_the_desktop_is_told_by_its_own_program(holter: Holter, tmp_path: Path) 
     told = (tmp_path / "told").read_text().splitlines()
 
     assert (missing.returncode, there.returncode) == (1, 1)
-    assert b"there is no notify-send here: install libnotify" in missing.stderr
+    assert b"notify-send is not installed. Install libnotify" in missing.stderr
     assert b"could not be sent" not in there.stderr
     assert told[:2] == ["--app-name=Holter", "--"]
     assert told[2].startswith("Holter: ")
     assert "ValueError" in told[3]
 
 
-def test_on_a_mac_no_word_becomes_part_of_the_script() -> None:
+def test_on_a_mac_no_word_becomes_part_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
     """The words are arguments of the script, whatever stands in them."""
-    made = desktop_macos.command('a"', '" & (do shell script "true") & "')
+    monkeypatch.setattr(notice.sys, "platform", "darwin")
+    made = notice.desktop_command('a"', '" & (do shell script "true") & "')
 
     assert made[-2:] == ['a"', '" & (do shell script "true") & "']
     assert "do shell" not in made[2]

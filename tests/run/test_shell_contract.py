@@ -72,6 +72,16 @@ def test_a_full_device_answers_the_command_itself(holter: Holter) -> None:
     assert done.stdout == b"28\n"
 
 
+@pytest.mark.parametrize("command", ["ls", "why", "why --json", "check train.py", "report -o -"])
+def test_a_stdout_that_is_full_is_told_in_one_line(holter: Holter, command: str) -> None:
+    """The reason and exit code 1, not a stack trace; nor a second failure at the interpreter's end."""
+    holter.script("import torch\nprint(1)")
+    shell(holter, "HOLTER run -q -- true")
+    done = shell(holter, f"HOLTER {command} >/dev/full")
+
+    assert (done.returncode, done.stderr) == (1, b"holter: the output can't be written: No space left on device\n")
+
+
 def test_a_terminal_that_has_hung_up_costs_no_exit_code(holter: Holter) -> None:
     """Started under nohup, with the window closed before the end."""
     ours, terminal = pty.openpty()

@@ -120,7 +120,7 @@ def _hits(tree: ast.Module, source: Source, settings: Settings, unread: list[Unr
                     yield rule, hit
         except Exception as error:
             # A rule that stumbles over one file must not cost the others, nor the other rules.
-            unread.append(Unread(source.path, f"{rule.code} could not be asked: {type(error).__name__}: {error}"))
+            unread.append(Unread(source.path, f"{rule.code} failed: {type(error).__name__}: {error}"))
 
 
 def _ignored(ignores: Ignores, rule: Rule, hit: Hit) -> bool:

@@ -53,6 +53,6 @@ def _walk(folder: str, settings: Settings, above: tuple[str, ...]) -> Iterator[s
             continue
         real = os.path.realpath(path)
         if real in above:
-            yield Unread(path, f"the link leads back to {real}, which is being read already")
+            yield Unread(path, f"the link leads back to {real}, which is already being read")
             continue
         yield from _walk(path, settings, (*above, real))

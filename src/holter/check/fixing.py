@@ -46,7 +46,7 @@ def write_back(change: Change) -> None:
     try:
         about = os.stat(real)
         if about.st_nlink > 1:
-            raise Unfixable(f"it has {about.st_nlink} names (hard links), which a new file would part")
+            raise Unfixable(f"it has {about.st_nlink} hard links, and a new file would break them")
         fd, made = tempfile.mkstemp(prefix=".holter-", dir=os.path.dirname(real))
         with open(fd, "wb") as file:
             file.write(change.after)
@@ -58,7 +58,7 @@ def write_back(change: Change) -> None:
             os.fsync(fd)
         with open(real, "rb") as file:
             if file.read() != change.before:
-                raise Unfixable("it was changed by someone else meanwhile")
+                raise Unfixable("another program changed it meanwhile")
         os.replace(made, real)
         made = ""
     except OSError as error:
@@ -114,4 +114,4 @@ def _writer(raw: bytes, notebook: dict[str, Any]) -> Callable[[dict[str, Any]], 
 
             if write(notebook) == raw:
                 return write
-    raise Unfixable("its JSON is laid out in a way that can't be kept to the byte")
+    raise Unfixable("the layout of its JSON can't be kept byte for byte")

@@ -92,10 +92,10 @@ def _settings(table: dict[str, Any], path: Path) -> Settings:
     for name in _LISTS:
         value = table.get(name, [])
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise UsageError(f"{path}: {name} of [tool.holter.check] is not a list of texts")
+            raise UsageError(f"{path}: {name} of [tool.holter.check] must be a list of strings")
     per_file = table.get("per-file-ignores", {})
     if not isinstance(per_file, dict) or not all(isinstance(one, list) for one in per_file.values()):
-        raise UsageError(f"{path}: per-file-ignores of [tool.holter.check] is not a table of lists")
+        raise UsageError(f"{path}: per-file-ignores of [tool.holter.check] must be a table of lists")
     return Settings(
         frozenset(table.get("select", ["ALL"])),
         frozenset(table.get("ignore", [])),

@@ -72,7 +72,7 @@ def read_regular(path: str, most: int) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a name with a null byte
         raise CanNotRead((getattr(error, "strerror", None) or str(error)).lower()) from None
     if len(raw) > most:
-        raise CanNotRead(f"{size / 1e6:.1f} MB, more than the {most / 1e6:.0f} MB that are read")
+        raise CanNotRead(f"{size / 1e6:.1f} MB, more than the limit of {most / 1e6:.0f} MB")
     return raw
 
 
@@ -83,7 +83,7 @@ def parse_bytes(path: str, raw: bytes) -> Source:
     if len(raw) > MAX_CODE:
         raise CanNotRead(f"{len(raw) / 1e6:.1f} MB of code, more than {MAX_CODE / 1e6:.0f} MB")
     if b"\0" in raw:
-        raise CanNotRead("it has null bytes: not a text of Python")
+        raise CanNotRead("it has null bytes, so it is not Python code")
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
         bom = encoding == "utf-8-sig"
@@ -98,7 +98,7 @@ def _notebook(path: str, raw: bytes) -> Source:
     if len(raw) > MAX_NOTEBOOK:
         raise CanNotRead(f"{len(raw) / 1e6:.0f} MB, more than {MAX_NOTEBOOK / 1e6:.0f} MB")
     if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > _MOST_VALUES:
-        raise CanNotRead(f"it holds more than {_MOST_VALUES:,} values, which no notebook does")
+        raise CanNotRead(f"it holds more than {_MOST_VALUES:,} values: too many for a notebook")
     try:
         notebook = json.loads(raw.decode("utf-8-sig"))
         cells = notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 from typing import Any
@@ -41,16 +42,29 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """The entry point: our own errors become one line and their exit code, never a stack trace."""
+    """The entry point: our own errors, and the system's, become one line and an exit code, never a stack trace."""
     try:
-        return cli(arguments, prog_name="holter")
+        try:
+            return cli(arguments, prog_name="holter")
+        finally:
+            if sys.stdout is not None:  # as it is where stdout was closed before we came
+                sys.stdout.flush()  # a full disk shows itself only now
     except HolterError as error:
-        from holter.commands._tell import tell_on_stderr
-        from holter.views.plain import clean
-
-        tell_on_stderr(clean(str(error)))  # it may quote what a record or a folder is called
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        if sys.stderr is not None:  # as it is where stderr was closed before we came
+        if sys.stderr is not None:
             sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        # What is still in the buffer can't be written either: the interpreter would fail once more, with 120.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        where = error.filename or "the output can't be written"
+        _fail(f"{where}: {error.strerror or error}", 1)
+
+
+def _fail(text: str, exit_code: int) -> None:
+    from holter.commands._tell import tell_on_stderr
+    from holter.views.plain import clean
+
+    tell_on_stderr(clean(text))  # it may quote what a record or a folder is called
+    sys.exit(exit_code)

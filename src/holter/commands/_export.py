@@ -86,7 +86,7 @@ class Exports:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-                self._tell(f"export to {name}: not all was handed on within {_WAIT:.0f} s of the end")
+                self._tell(f"export to {name}: not everything was sent within {_WAIT:.0f} s after the end")
         for listener in self._listeners.values():
             listener.close()
 

@@ -46,7 +46,7 @@ class Export:
             where=str(order["where"]),
             mark=str(order["mark"]),
             listener=int(order["listener"]),
-            processes=here("process_look", "recorder"),
+            processes=here("process_look", "recorder.loop"),
         )
         self._exporter: Exporter = tool(self._name).Exporter(run, self.tell)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import os
-import select
 import sys
 
-_PATIENCE = 1000  # milliseconds, with a reader that takes nothing
+from holter.recorder.launch.streams import writable
+
+_PATIENCE = 1.0  # seconds, with a reader that takes nothing
 
 
 class Stderr(io.StringIO):
@@ -27,7 +28,7 @@ class Stderr(io.StringIO):
             try:
                 data = data[os.write(2, data) :]
             except BlockingIOError:
-                if not _room():
+                if not writable(2, _PATIENCE):
                     return
             except OSError:
                 return
@@ -39,11 +40,3 @@ def tell_on_stderr(text: str) -> None:
     said.write("\r\x1b[K" if said.isatty() else "")
     said.write(f"holter: {text}\n")
     said.send()
-
-
-def _room() -> bool:
-    if not hasattr(select, "poll"):
-        return bool(select.select([], [2], [], _PATIENCE / 1000)[1])
-    poll = select.poll()
-    poll.register(2, select.POLLOUT)
-    return bool(poll.poll(_PATIENCE))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--fix", is_flag=True, help="Mend what can be mended with the same result, in place.")
+@click.option("--fix", is_flag=True, help="Repair in place what can be repaired with the same result.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
 @click.option(
     "--format",
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     type=click.Choice(["text", "json", "sarif", "github"]),
     default="text",
     show_default=True,
-    help="How to tell the findings.",
+    help="How to print the findings.",
 )
 @click.option("--select", metavar="CODES", help="Only these codes or names, such as HLT1,graph-kept.")
 @click.option("--ignore", metavar="CODES", help="All but these codes or names.")
@@ -45,7 +45,7 @@ def command(fix: bool, diff: bool, form: str, select: str | None, ignore: str | 
     from holter.views.plain import clean
 
     if not paths:
-        raise UsageError("there is no path to check", "For example: holter check train.py")
+        raise UsageError("no path is given", "For example: holter check train.py")
     for path in paths:
         if path != "-" and not Path(path).exists() and not Path(path).is_symlink():
             raise UsageError(f"there is no {path}", "Give a file or a folder")
@@ -121,7 +121,7 @@ def _write(found: Checked, settings: Settings) -> None:
         try:
             write_back(change)
         except Unfixable as error:
-            found.unread.append(Unread(change.path, f"not fixed, and as it was: {error}"))
+            found.unread.append(Unread(change.path, f"not changed: {error}"))
             found.fixed -= change.fixes
             found.problems = [one for one in found.problems if one.file != change.path]
             found.problems += check_source(parse_bytes(change.path, change.before), settings).problems

@@ -31,7 +31,7 @@ def command(everything: bool) -> None:
             rows.append(RunRow(run_id, "", None, None, "unreadable", str(error)))
         except Exception as error:
             # One record that can't be judged, whoever made it, must not take the others with it.
-            why = f"it could not be judged: {type(error).__name__}: {error}"
+            why = f"Holter could not judge it: {type(error).__name__}: {error}"
             rows.append(RunRow(run_id, "", None, None, "unreadable", why))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
     write_runs(rows, sys.stdout, width=width)

@@ -25,20 +25,22 @@ class NoPlan(HolterError):
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     options_metavar="[OPTIONS] --",
 )
-@click.option("--memory", metavar="AMOUNT", help="Plan for this much memory, such as 24GB, not for what is here.")
+@click.option("--memory", metavar="AMOUNT", help="Plan for this much memory, such as 24GB, instead of this machine's.")
 @click.option(
-    "--device", type=click.Choice(["cpu", "cuda", "mps"]), help="Plan for this kind of device, not the script's own."
+    "--device",
+    type=click.Choice(["cpu", "cuda", "mps"]),
+    help="Plan for this kind of device, instead of the script's own.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write the plan as JSON.")
 @click.option(
     "--apply",
     "applies",
     is_flag=True,
-    help="Then run the command under `holter run --heal`, as the plan found it to fit.",
+    help="Then run the command under `holter run --heal`, with the settings that fit.",
 )
 @click.argument("words", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def command(memory: str | None, device: str | None, as_json: bool, applies: bool, words: tuple[str, ...]) -> None:
-    """Foretell the memory of a training, and which settings fit.
+    """Predict the memory that a training needs, and the settings that fit.
 
     COMMAND is started, watched for three training steps, and ended there; what it does before that, it does: files
     that it writes are written. Where these steps fail, as without enough memory, it is started once more and ended
@@ -48,7 +50,7 @@ def command(memory: str | None, device: str | None, as_json: bool, applies: bool
     Exits with 0 when a plan was made, 2 when the command line is wrong, 7 when no training step was seen.
     """
     if not words:
-        raise UsageError("there is no command to plan for", "For example: holter plan -- python train.py")
+        raise UsageError("no command is given", "For example: holter plan -- python train.py")
     if memory is not None:
         from holter.planner.amounts import bytes_of
 
@@ -94,7 +96,7 @@ def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
     finally:
         _clear(agents)
     if told.get("error"):
-        raise NoPlan(f"the step that was seen can't be planned: {told['error']}", "Try holter.plan from Python")
+        raise NoPlan(f"this training step can't be planned: {told['error']}", "Try holter.plan from Python")
     if failed:
         said = f"the first steps ended with code {done.returncode}: planned from the model's first call instead"
         print(f"holter: {said}", file=sys.stderr)
@@ -118,7 +120,7 @@ def _apply(told: dict[str, Any], words: tuple[str, ...]) -> int:
         fitting = [row for row in told.get("settings", []) if row["environ"] and row["fits"]]
         if not fitting:
             raise NoPlan(
-                "no number of chunks fits that holter run can apply",
+                "no number of chunks makes it fit",
                 "Precision, checkpointing and the optimizer are the script's own: change them there",
             )
         chosen = min(fitting, key=lambda row: row["accumulate"])

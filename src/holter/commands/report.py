@@ -48,7 +48,7 @@ def command(run: str | None, output: str | None, form: str | None) -> None:
         raise HolterError(f"{clean(path)} can't be written: {error.strerror}", "Choose another with: -o FILE") from None
     click.echo(f"{clean(path)}: {len(made) / 1e3:,.0f} KB", err=True)
     if form == "html" and not has_charts():
-        click.echo("without charts: the chart library could not be had when this was built", err=True)
+        click.echo("without charts: this build of Holter has no chart library", err=True)
 
 
 def _write(path: Path, made: bytes, *, follow: bool) -> None:

@@ -14,7 +14,7 @@ from holter.errors import EXIT_DOOMED, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holter.recorder.launch.attempt import Next
+    from holter.recorder.launch.launch import Next
     from holter.recorder.loop.forecast_hook import Foresee
     from holter.remedies.restart import Restarts
 
@@ -52,15 +52,14 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value="desktop",
     metavar="[=URL]",
-    help="Also tell what is found on the desktop, or with one POST of JSON each to URL.",
+    help="Also show what is found on the desktop, or send it to URL, each as one POST of JSON.",
 )
 @click.option(
     "--export",
     "exports",
     multiple=True,
     metavar="TOOL[=WHERE]",
-    help="Also hand numbers and findings on to a tool that is in use: tensorboard, mlflow, wandb or otel. May be given "
-    "several times.",
+    help="Also send numbers and findings to a tool: tensorboard, mlflow, wandb or otel. May be given several times.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing, whatever happens; the record is written all the same.")
 @click.argument("words", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED)
@@ -92,7 +91,7 @@ def command(
         asked = "--on-hang restart" if on_hang == "restart" else "--resume-args"
         raise UsageError(f"{asked} does nothing without --heal", f"Say: holter run --heal {asked} ... -- COMMAND")
     if not words:
-        raise UsageError("there is no command to run", "Say which: holter run -- python train.py")
+        raise UsageError("no command is given", "Say which: holter run -- python train.py")
     from holter.recorder.launch.launch import Launch
 
     def quietly(_what: object) -> None:
@@ -151,7 +150,7 @@ class Healer:
     def __call__(self, folder: Path) -> Next:
         from holter.diagnosis.core.doctor import verdict
         from holter.record.reader import open_record
-        from holter.recorder.launch.attempt import Next
+        from holter.recorder.launch.launch import Next
         from holter.remedies.restart import Restarts, told
 
         self.restarts = self.restarts or Restarts(self.resume_args)
@@ -173,7 +172,7 @@ def _split(resume_args: str | None) -> list[str]:
     try:
         return shlex.split(resume_args)
     except ValueError as error:
-        raise UsageError(f"--resume-args can't be read: {error}", "Quote it as a shell would want it") from None
+        raise UsageError(f"--resume-args is not valid: {error}", "Quote it as for a shell") from None
 
 
 def _lines_of(path: str) -> list[str]:

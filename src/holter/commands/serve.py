@@ -34,22 +34,22 @@ def command(host: str, port: int | None) -> None:
     """
     from holter.commands._runs import Runs
     from holter.own_process import own_process
-    from holter.views.web.auth import Door
+    from holter.views.web.auth import Auth
     from holter.views.web.page import has_charts
     from holter.views.web.reading import Reading
     from holter.views.web.server import Server
 
     reading = Reading(own_process("holter.figures.record_worker"))
-    server = _listening(lambda at: Server((host, at), Runs(), reading, Door(host, _token())), host, port)
+    server = _listening(lambda at: Server((host, at), Runs(), reading, Auth(host, _token())), host, port)
     server.watcher.start()
     try:
         if host not in ("127.0.0.1", "localhost", "::1"):
             click.echo(f"holter: on {host}: whoever has this address with its token can read every run", err=True)
         if not has_charts():
-            click.echo("holter: no charts: the chart library could not be had when this was built", err=True)
+            click.echo("holter: no charts: this build of Holter has no chart library", err=True)
         click.echo("holter: every run, live, until Ctrl-C; open this address in a browser", err=True)
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-        click.echo(f"http://{shown}:{server.server_address[1]}/?token={server.door.token}")
+        click.echo(f"http://{shown}:{server.server_address[1]}/?token={server.auth.token}")
         server.serve_forever(poll_interval=2.0)
     except KeyboardInterrupt:
         pass

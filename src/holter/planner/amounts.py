@@ -13,5 +13,5 @@ def bytes_of(amount: int | str) -> int:
         return int(amount)
     found = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?I?)B?\s*", amount.upper())
     if found is None or found[1].count(".") > 1 or found[1] == "." or found[2] == "I":
-        raise ValueError(f"{amount!r} is no amount of memory; say 24GB or 512MB")
+        raise ValueError(f"{amount!r} is not an amount of memory. Write it as 24GB or 512MB")
     return int(float(found[1]) * _UNITS[found[2]])

@@ -34,7 +34,7 @@ def aside(act: Callable[[], Any], patience: float = 120.0) -> Any:
     try:
         found = json.loads(text)
     except ValueError:
-        raise Lost("the process that tried it did not come back") from None
+        raise Lost("the process that tried it ended without an answer") from None
     if "error" in found:
         raise Lost(found["error"])
     return found["answer"]

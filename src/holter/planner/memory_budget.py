@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
+import os
 import sys
 from typing import Any
 
-_PLATFORMS = {"linux": "memory_budget_linux", "darwin": "memory_budget_macos"}
+from ..facts import host_memory
+
+# What macOS and its programs leave; Metal recommends about as much for itself.
+_MAC_SHARE = 0.75
 
 
 def memory_budget_for(torch: Any, kind: str) -> tuple[int, str]:
     """The memory of a device of this kind; asked of the driver for a GPU, of the system for the rest."""
     if kind == "cuda":
         if not torch.cuda.is_available():
-            raise ValueError("there is no CUDA device here: say how much memory it has, such as --memory 24GB")
+            raise ValueError("this machine has no CUDA device. Give its memory, such as --memory 24GB")
         free, total = torch.cuda.mem_get_info(0)
         held = torch.cuda.memory_reserved(0)
         return int(free + held), f"what is free of the GPU's {total / 1e9:.0f} GB"
-    name = _PLATFORMS.get(sys.platform)
-    found = importlib.import_module(f"{__package__}.{name}").memory_budget() if name else None
-    if found is None:
-        raise ValueError("how much memory this machine has is not known: say it, such as --memory 16GB")
-    return int(found[0]), str(found[1])
+    found = [(limit, "the container's limit") for _, limit in host_memory.groups()]
+    found += [(free, "the RAM that is free") for free in host_memory.available()]
+    if sys.platform == "darwin":  # CPU and GPU share one pool, and swap sets in before it is full
+        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        found.append((int(whole * _MAC_SHARE), "three quarters of the RAM"))
+    if not found:
+        raise ValueError("the memory of this machine is not known. Give it, such as --memory 16GB")
+    return min(found)

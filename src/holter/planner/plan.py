@@ -44,7 +44,7 @@ def make_plan(
         batch = make_batch(batch_size or 4)
     rows = batch_size or rows_of(torch, batch, batch_dim)
     if not rows:
-        raise ValueError("the batch has no tensor with samples in it: say batch_size=... and make_batch=...")
+        raise ValueError("the batch has no tensor with samples in it. Give batch_size=... and make_batch=...")
     has = rows_of(torch, batch, batch_dim) or rows
     if make_batch is None and has != rows:
         from .torch.batch import resized

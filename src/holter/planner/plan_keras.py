@@ -7,6 +7,7 @@ state are counted by the variables, the rest grows in a line with the batch.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def plan_keras(model: Any, batch: Any, batch_size: int | None, memory: int | Non
         "curve": [{"batch": n, **fit.at(n, 0).told()} for n in sorted({max(1, rows // 2), rows, rows * 2, rows * 4})],
         "largest": {"batch": best, **(fit.at(best, 0).told() if best else {})},
         "measured": [{"batch": one["rows"], "peak": one["peak"], "seconds": one["seconds"]} for one in seen],
-        "notes": ["activations and temporary blocks are told together: they were measured, not drawn"],
+        "notes": ["activations and temporary blocks are shown together: they were measured, not drawn"],
     }
     if table:
         plan["settings"] = _table(rows, fit, limit, seen)
@@ -108,7 +109,7 @@ def _table(rows: int, fit: Any, limit: int, seen: list[dict[str, Any]]) -> list[
 
 def _counts(model: Any) -> dict[str, int]:
     def size(variables: Any) -> int:
-        return sum(_product(v.shape) * _width(v.dtype) for v in variables)
+        return sum(math.prod(int(n) for n in v.shape) * _width(v.dtype) for v in variables)
 
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
@@ -122,13 +123,6 @@ def _counts(model: Any) -> dict[str, int]:
 def _holds(model: Any) -> bool:
     ours = {id(v) for v in model.optimizer.variables}
     return any(id(v) in ours for v in model.variables)
-
-
-def _product(shape: Any) -> int:
-    total = 1
-    for n in shape:
-        total *= int(n)
-    return total
 
 
 def _width(dtype: Any) -> int:
@@ -166,4 +160,4 @@ def _measured(path: str, rows: int, inputs: Any, outputs: Any) -> dict[str, Any]
         told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return told
     except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        return {"error": f"{type(error).__name__}: the step did not come back"}
+        return {"error": f"{type(error).__name__}: the step ended without an answer"}

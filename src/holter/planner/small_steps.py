@@ -10,7 +10,7 @@ from .largest import largest
 from .memory_budget import memory_budget_for
 from .torch.measured import LONG, SMALL, Measured, device_of, first_error, good, measure
 from .torch.step import Recipe
-from .torch.unseen_cuda import CONTEXT
+from .torch.unseen import CONTEXT
 
 _STEPS = Kind(calibrated=0.06, blind=0.3, most=0.1)
 
@@ -75,6 +75,8 @@ def plan_by_steps(torch: Any, recipe: Recipe, kind: str, memory: int | None, bas
         "curve": [{"batch": n, **found.peak(n).told()} for n in curve],
         "largest": {"batch": best, **(found.peak(best).told() if best else {})},
         "measured": [{"batch": m.rows, "peak": m.peak, "seconds": m.seconds} for m in found.seen],
-        "notes": [f"fake tensors can't run this step ({why}): it is drawn from {len(found.seen)} small real ones"],
+        "notes": [
+            f"fake tensors can't run this step ({why}): the plan is made from {len(found.seen)} small real steps"
+        ],
         "seconds": round(time.monotonic() - began, 2),
     }

@@ -251,9 +251,7 @@ class Cgroup:
         stat = level.table("memory.stat")
         for name, of_kernel in _STAT_2.items():
             _put(reading, name, stat.get(of_kernel))
-        waited = _pressure(level)
-        _put(reading, "some_us", waited.get("some_us"))
-        _put(reading, "full_us", waited.get("full_us"))
+        _put(reading, "some_us", _pressure(level).get("some_us"))
         events = level.table("memory.events")
         _put(reading, "oom", events.get("oom"))
         _put(reading, "at_limit", events.get("max"))

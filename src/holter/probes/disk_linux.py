@@ -108,7 +108,7 @@ class Disk:
             if mount is not None and mount.holds_files:
                 here.setdefault(mount.point, path)
         rows: list[dict[str, Any]] = []
-        unreachable: list[str] = []
+        unreachable = ""
         kinds = {mount.point: mount for mount in mounts}
         for point, path in {**here, **self._written}.items():
             if point not in kinds:
@@ -117,7 +117,7 @@ class Disk:
             try:
                 space = self._space(kinds[point])
             except Late:
-                unreachable.append(point)
+                unreachable = point
                 continue
             except OSError:
                 continue
@@ -132,9 +132,9 @@ class Disk:
             rows.append(row)
         if not rows:
             if unreachable:
-                raise NoData(f"no answer from the file system at {unreachable[0]}: is its server reachable?")
+                raise NoData(f"no answer from the file system at {unreachable}: is its server reachable?")
             return {}
-        return {"list": rows, "unreachable": unreachable} if unreachable else {"list": rows}
+        return {"list": rows}
 
     def _look_for_filling(self, tree: Tree, mounts: Sequence[Mounted]) -> None:
         """A checkpoint is written and closed between two readings: a file system that fills shows it all the same.

@@ -10,9 +10,8 @@ from holter.probes.procfs_linux import read_short
 
 
 def parse_loadavg(raw: bytes) -> dict[str, float]:
-    """The load of the last minute and the tasks that can run at this moment."""
-    fields = raw.split()
-    return {"load1": float(fields[0]), "running": int(fields[3].split(b"/")[0])}
+    """The load of the last minute."""
+    return {"load1": float(raw.split()[0])}
 
 
 class Load:
@@ -32,7 +31,7 @@ class Load:
         except OSError as error:
             raise NoData(f"{self._path} could not be read: {error.strerror}") from error
         except (ValueError, IndexError) as error:
-            raise NoData(f"{self._path} has a form that is not known") from error
+            raise NoData(f"{self._path} has an unknown format") from error
         if self._cpus is not None:
             reading["cpus"] = self._cpus
         return reading

@@ -9,7 +9,7 @@ from holter.probes.probe import Reading, Tree
 
 
 class Load:
-    """The machine's load of the last minute; how many tasks run right now macOS does not say."""
+    """The machine's load of the last minute."""
 
     name = "load"
     every = 5.0
@@ -19,7 +19,7 @@ class Load:
         try:
             reading: dict[str, float] = {"load1": os.getloadavg()[0]}
         except OSError as error:
-            raise NoData("the machine's load could not be had") from error
+            raise NoData("the machine's load could not be read") from error
         cpus = os.cpu_count()
         if cpus is not None:
             reading["cpus"] = cpus

@@ -10,8 +10,6 @@ _FIELDS = {
     b"MemTotal": "total",
     b"MemAvailable": "available",
     b"MemFree": "free",
-    b"Cached": "cached",
-    b"Dirty": "dirty",
     b"Shmem": "shmem",
     b"SwapTotal": "swap_total",
     b"SwapFree": "swap_free",

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from holter.errors import NoData
 from holter.probes.probe import Reading, Tree
 
-# struct rusage_info_v4: a uuid, then 35 counters; the resident size is the 7th and the footprint the 8th.
+# struct rusage_info_v4: a uuid, then 35 counters; the footprint is the 8th.
 _RUSAGE_V4 = struct.Struct("<16s35Q")
 _RUSAGE_INFO_V4 = 4
 # struct xsw_usage: total, available, used; page size; whether it is encrypted.
@@ -24,11 +24,10 @@ _VM_STATISTICS64 = struct.Struct("<4I9Q2I4Q4IQ")
 _HOST_VM_INFO64 = 4
 
 
-def parse_rusage(raw: bytes) -> dict[str, int]:
-    """`footprint`, `resident` and the highest footprint so far, from a struct rusage_info_v4."""
-    fields = _RUSAGE_V4.unpack_from(raw)
-    # After the v2 part (18 counters) and the v3 part (9) come the writes and then the lifetime's maximum.
-    return {"resident": fields[7], "footprint": fields[8], "footprint_max": fields[29]}
+def parse_footprint(raw: bytes) -> int:
+    """The physical footprint from a struct rusage_info_v4."""
+    footprint: int = _RUSAGE_V4.unpack_from(raw)[8]
+    return footprint
 
 
 def parse_swap_usage(raw: bytes) -> dict[str, int]:
@@ -38,21 +37,14 @@ def parse_swap_usage(raw: bytes) -> dict[str, int]:
 
 
 def parse_vm_statistics(raw: bytes, page: int) -> dict[str, int]:
-    """What vm_stat(1) prints, in bytes, and the swap traffic in pages."""
+    """Of what vm_stat(1) prints: what is free and what may be, in bytes, and the pages that came back from swap."""
     f = _VM_STATISTICS64.unpack_from(raw)
-    free, active, inactive, wired = f[:4]
-    speculative = f[14]
-    swapins, swapouts, compressor, external = f[17], f[18], f[19], f[21]
+    free, inactive, speculative = f[0], f[2], f[14]
     return {
         # The kernel counts speculative pages as free; vm_stat does not, since they hold data read ahead.
         "free": max(0, free - speculative) * page,
-        "active": active * page,
         "inactive": inactive * page,
-        "wired": wired * page,
-        "compressed": compressor * page,
-        "cached": external * page,
-        "swapins": swapins,
-        "swapouts": swapouts,
+        "swapins": f[17],
     }
 
 
@@ -116,7 +108,7 @@ class Apple:
         rows = []
         for pid in tree.pids:
             try:
-                rows.append({"pid": pid, "footprint": parse_rusage(self._source.rusage(pid))["footprint"]})
+                rows.append({"pid": pid, "footprint": parse_footprint(self._source.rusage(pid))})
             except (OSError, struct.error):
                 continue  # gone, or another user's
         if rows:
@@ -133,7 +125,7 @@ class Apple:
             pass
         try:
             vm = parse_vm_statistics(self._source.vm_statistics(), self._source.page)
-            reading.update({name: vm[name] for name in ("compressed", "free", "wired")})
+            reading.update({"free": vm["free"]})
         except (OSError, struct.error):
             pass
         if not reading:
@@ -160,7 +152,6 @@ class Memory:
         try:
             vm = parse_vm_statistics(self._source.vm_statistics(), self._source.page)
             reading["free"] = vm["free"]
-            reading["cached"] = vm["cached"]
             reading["available"] = vm["free"] + vm["inactive"]
         except (OSError, struct.error):
             pass

@@ -1,4 +1,4 @@
-"""Bytes that the run's network namespace received and sent."""
+"""Bytes that the run's network namespace received."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _PASSED_ON = ("veth", "docker", "br-", "virbr", "cni", "flannel")
 
 
 def parse_net_dev(raw: bytes) -> dict[str, int]:
-    """The sums over all interfaces but loopback and container bridges; empty when there is none."""
-    received = sent = interfaces = 0
+    """The sum over all interfaces but loopback and container bridges; empty when there is none."""
+    received = interfaces = 0
     for line in text(raw).splitlines():
         name, colon, counts = line.partition(":")
         name = name.strip()
@@ -20,11 +20,10 @@ def parse_net_dev(raw: bytes) -> dict[str, int]:
             continue
         try:
             received += int(fields[0])
-            sent += int(fields[8])
         except ValueError:
             continue
         interfaces += 1
-    return {"rx_bytes": received, "tx_bytes": sent} if interfaces else {}
+    return {"rx_bytes": received} if interfaces else {}
 
 
 class Network:

@@ -1,4 +1,4 @@
-"""Bytes that the machine received and sent, on macOS."""
+"""Bytes that the machine received, on macOS."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ class Network:
         real = [count for name, count in counters.items() if name != "lo" and not name.startswith("lo0")]
         if not real:
             raise NoData("there is no network interface but loopback")
-        return {
-            "rx_bytes": sum(count.bytes_recv for count in real),
-            "tx_bytes": sum(count.bytes_sent for count in real),
-        }
+        return {"rx_bytes": sum(count.bytes_recv for count in real)}
 
 
 PROBES = [Network]

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs, as the driver sees them: memory by process, use, heat, clocks held back, and faults."""
+"""NVIDIA GPUs, as the driver sees them: memory by process, use, clocks held back, and memory errors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,6 @@ class _Gpu:
         self.index = index
         self.handle = nvml.nvmlDeviceGetHandleByIndex(index)
         self.uncorrected: int | None = None
-        self.xids: list[int] = []
         self.unsupported: set[str] = set()
         self.fixed: dict[str, Any] = {"index": index}
         name = self.ask(nvml, "nvmlDeviceGetName")
@@ -92,8 +91,7 @@ class Nvidia:
     """Every GPU of the machine, through NVML.
 
     The calls are made aside: the first one may take seconds, and on a GPU that fell off the bus none ever
-    returns. `xid` has the fault codes that the driver reported since the start. `tree` is left out where the
-    driver's process numbers are not ours, as in a container.
+    returns. `tree` is left out where the driver's process numbers are not ours, as in a container.
     """
 
     name = "nvidia"
@@ -115,7 +113,6 @@ class Nvidia:
         self._nvml: Any = None
         self._absent: str | None = None
         self._gpus: list[_Gpu] = []
-        self._events: Any = None
         self._cuda = ""
         self._ecc_at = float("-inf")
         self._known: dict[int, dict[str, str]] = {}
@@ -141,7 +138,6 @@ class Nvidia:
             self._start()
         nvml = self._nvml
         began = self._clock()
-        self._collect_faults(nvml)
         if began - self._ecc_at >= 10:
             self._ecc_at = began
             kind = (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
@@ -172,27 +168,7 @@ class Nvidia:
             self._cuda = f"{newest // 1000}.{newest % 1000 // 10}"
         except (nvml.NVMLError, AttributeError):
             pass
-        try:
-            events = nvml.nvmlEventSetCreate()
-            for gpu in gpus:
-                gpu.ask(nvml, "nvmlDeviceRegisterEvents", nvml.nvmlEventTypeXidCriticalError, events)
-            self._events = events
-        except (nvml.NVMLError, AttributeError):
-            pass
         self._nvml = nvml
-
-    def _collect_faults(self, nvml: Any) -> None:
-        if self._events is None:
-            return
-        for _ in range(16):
-            try:
-                event = nvml.nvmlEventSetWait_v2(self._events, 0)
-                index = nvml.nvmlDeviceGetIndex(event.device)
-            except (nvml.NVMLError, AttributeError):
-                return  # a timeout: nothing has happened
-            for gpu in self._gpus:
-                if gpu.index == index:
-                    gpu.xids.append(int(event.eventData))
 
     def _row(self, nvml: Any, gpu: _Gpu, pids: frozenset[int]) -> dict[str, Any]:
         row = dict(gpu.fixed)
@@ -201,23 +177,12 @@ class Nvidia:
             row["total"], row["used"] = int(memory.total), int(memory.used)
         use = gpu.ask(nvml, "nvmlDeviceGetUtilizationRates")
         if use is not None:
-            row["util"], row["memory_util"] = int(use.gpu), int(use.memory)
-        degrees = gpu.ask(nvml, "nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
-        if degrees is not None:
-            row["temperature"] = int(degrees)
-        milliwatts = gpu.ask(nvml, "nvmlDeviceGetPowerUsage")
-        if milliwatts is not None:
-            row["power_w"] = milliwatts / 1000
-        megahertz = gpu.ask(nvml, "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
-        if megahertz is not None:
-            row["sm_mhz"] = int(megahertz)
+            row["util"] = int(use.gpu)
         reasons = gpu.ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons")
         if reasons is not None:
             row["throttle"] = throttle_words(int(reasons))
         if gpu.uncorrected is not None:
             row["ecc_uncorrected"] = int(gpu.uncorrected)
-        if gpu.xids:
-            row["xid"] = list(gpu.xids)
         self._put_processes(row, nvml, gpu, pids)
         return row
 

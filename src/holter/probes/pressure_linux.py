@@ -10,19 +10,16 @@ from holter.probes.procfs_linux import read_short
 
 
 def parse_pressure(raw: bytes) -> dict[str, float]:
-    """`some` and `full` lines: cumulative microseconds, and the per cent of the last 10 seconds."""
-    found: dict[str, float] = {}
+    """How long some task waited: cumulative microseconds, and the per cent of the last 10 seconds."""
     for line in raw.decode("ascii", "replace").splitlines():
         kind, _, rest = line.partition(" ")
-        if kind not in ("some", "full"):
-            continue
         values = dict(pair.split("=", 1) for pair in rest.split() if "=" in pair)
         try:
-            found[f"{kind}_us"] = int(values["total"])
-            found[f"{kind}10"] = float(values["avg10"])
+            if kind == "some":
+                return {"some_us": int(values["total"]), "some10": float(values["avg10"])}
         except (KeyError, ValueError):
             continue
-    return found
+    return {}
 
 
 class Pressure:
@@ -49,7 +46,7 @@ class Pressure:
         if not reading:
             raise NoData(
                 f"no pressure information ({because or 'empty files'}): it needs a kernel >= 4.20 with PSI; "
-                "where the kernel has it switched off, start it with psi=1"
+                "where PSI is switched off, boot with psi=1"
             )
         return reading
 

@@ -15,11 +15,10 @@ LARGEST = 64
 DETAILS_EVERY = 4.5
 DETAILS_OF_FEW = 1.8
 FEW = 8
-_COUNTERS = ("minflt", "majflt", "ctx_voluntary", "ctx_involuntary", "read_bytes", "write_bytes")
+_COUNTERS = ("majflt", "ctx_involuntary", "read_bytes", "write_bytes")
 _STATUS = {
     b"VmHWM": ("peak", 1024),
     b"VmSwap": ("swap", 1024),
-    b"voluntary_ctxt_switches": ("ctx_voluntary", 1),
     b"nonvoluntary_ctxt_switches": ("ctx_involuntary", 1),
 }
 
@@ -33,11 +32,7 @@ class _Seen:
     detailed_at: float = float("-inf")
 
     def counter(self, name: str) -> int | None:
-        if name == "minflt":
-            return self.stat.minflt
-        if name == "majflt":
-            return self.stat.majflt
-        return self.details.get(name)
+        return self.stat.majflt if name == "majflt" else self.details.get(name)
 
 
 class Processes:

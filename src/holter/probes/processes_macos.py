@@ -40,20 +40,19 @@ class Processes:
                 rows[pid] = row
         for pid, row in self._last.items():
             if pid not in rows or rows[pid]["started"] != row["started"]:
-                for name in ("cpu_s", "majflt", "minflt"):
+                for name in ("cpu_s", "majflt"):
                     if name in row:
                         self._gone[name] = self._gone.get(name, 0) + row[name]
         self._last = rows
         if not rows:
             return {}
         total: dict[str, Any] = {"count": len(rows)}
-        for name in ("rss", "cpu_s", "majflt", "minflt", "threads", "fds", "ctx_voluntary"):
+        for name in ("rss", "cpu_s", "majflt", "threads", "fds"):
             values = [row[name] for row in rows.values() if name in row]
             if values:
                 total[name] = sum(values) + self._gone.get(name, 0)
-        hidden = ("started", "minflt", "ctx_voluntary")
         total["list"] = [
-            {name: value for name, value in row.items() if name not in hidden}
+            {name: value for name, value in row.items() if name != "started"}
             for row in sorted(rows.values(), key=lambda row: row.get("rss", 0), reverse=True)[:LARGEST]
         ]
         return total
@@ -91,13 +90,11 @@ class Processes:
     def _time(process: psutil.Process, row: dict[str, Any]) -> None:
         times = process.cpu_times()
         row["cpu_s"] = times.user + times.system
-        row["ctx_voluntary"] = process.num_ctx_switches().voluntary
 
     @staticmethod
     def _faults(process: psutil.Process, row: dict[str, Any]) -> None:
         memory: Any = process.memory_info()  # pageins are what macOS calls major faults
         row["majflt"] = memory.pageins
-        row["minflt"] = memory.pfaults - memory.pageins
 
     @staticmethod
     def _descriptors(process: psutil.Process, row: dict[str, Any]) -> None:

@@ -45,7 +45,6 @@ class Stat(NamedTuple):
     ppid: int
     pgrp: int
     session: int
-    minflt: int
     majflt: int
     ticks: int
     threads: int
@@ -66,7 +65,6 @@ def parse_stat(line: bytes) -> Stat:
         int(f[1]),
         int(f[2]),
         int(f[3]),
-        int(f[7]),
         int(f[9]),
         int(f[11]) + int(f[12]),
         int(f[17]),

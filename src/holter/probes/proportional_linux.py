@@ -1,4 +1,4 @@
-"""Memory of the run with shared pages counted once: the proportional and the unique set size."""
+"""Memory of the run with shared pages counted once: the proportional set size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REST = 1000  # times its own cost
 
 
 def parse_rollup(raw: bytes) -> dict[str, int]:
-    """`pss`, `uss` and `rss` in bytes from the text of smaps_rollup; empty when the process has no memory left."""
+    """`pss` and `rss` in bytes from the text of smaps_rollup; empty when the process has no memory left."""
     sizes: dict[bytes, int] = {}
     for line in raw.splitlines()[1:]:  # the first is a range of addresses
         name, _, value = line.partition(b":")
@@ -28,13 +28,11 @@ def parse_rollup(raw: bytes) -> dict[str, int]:
             continue
     if b"Pss" not in sizes:
         return {}
-    private = (b"Private_Clean", b"Private_Dirty", b"Private_Hugetlb")
-    own = sum(sizes.get(name, 0) for name in private)
-    return {"pss": sizes[b"Pss"], "uss": own, "rss": sizes.get(b"Rss", 0)}
+    return {"pss": sizes[b"Pss"], "rss": sizes.get(b"Rss", 0)}
 
 
 class Proportional:
-    """PSS and USS from smaps_rollup, rarely.
+    """PSS from smaps_rollup, rarely.
 
     The kernel walks the process's page tables for it with the lock held that the process needs to map memory,
     so the reading makes the run wait: large processes are left out, and after each reading `every` is at
@@ -53,25 +51,21 @@ class Proportional:
     def read(self, tree: Tree) -> Reading:
         began = self._clock()
         rows: list[dict[str, int]] = []
-        skipped = 0
-        because = ""
+        because = ""  # why one could not be measured
         for pid in tree.pids:
             stat = stat_of(pid, self._proc)
             if stat is None or stat.state in "ZX":
                 continue
             if stat.rss * PAGE >= TOO_LARGE:
-                skipped += 1
                 because = f"process {pid} is too large to be measured without making it wait"
                 continue
             try:
                 sizes = parse_rollup(read_short(f"{self._proc}/{pid}/smaps_rollup"))
             except (FileNotFoundError, ProcessLookupError) as error:
                 if stat_of(pid, self._proc) is not None:
-                    skipped += 1
                     because = f"{error.strerror}: smaps_rollup needs a kernel >= 4.14"
                 continue
             except OSError as error:
-                skipped += 1
                 because = f"smaps_rollup of process {pid} could not be read: {error.strerror}"
                 continue
             if sizes:
@@ -79,15 +73,12 @@ class Proportional:
         self._calm = min(CALM, self._calm * RARER)
         self.every = max(self._calm, REST * (self._clock() - began))
         if not rows:
-            if skipped:
+            if because:
                 raise NoData(because)
             return {}
         reading: dict[str, Any] = {"list": rows}
-        if skipped:
-            # A sum over some of the processes would read as the run's memory and be far below it.
-            reading["skipped"] = skipped
-        else:
-            reading.update({name: sum(row[name] for row in rows) for name in ("pss", "uss", "rss")})
+        if not because:  # a sum over some of the processes would read as the run's memory and be far below it
+            reading.update({name: sum(row[name] for row in rows) for name in ("pss", "rss")})
         return reading
 
 

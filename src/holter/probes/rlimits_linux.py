@@ -11,7 +11,6 @@ _FIELDS = {
     "Max data size": "data",
     "Max processes": "nproc",
     "Max core file size": "core",
-    "Max file size": "fsize",
 }
 _NAME_WIDTH = 26  # names hold spaces, so the columns are told apart by width
 

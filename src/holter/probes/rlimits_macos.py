@@ -6,7 +6,7 @@ import resource
 
 from holter.probes.probe import Reading, Tree
 
-_NAMES = ("nofile", "as", "data", "nproc", "core", "fsize")
+_NAMES = ("nofile", "as", "data", "nproc", "core")
 
 
 class Rlimits:

@@ -1,4 +1,4 @@
-"""The machine's paging: swap traffic, major faults, direct reclaim, and kills for lack of memory."""
+"""The machine's paging: what came back from swap, and kills for lack of memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from holter.errors import NoData
 from holter.probes.probe import Reading, Tree
 from holter.probes.procfs_linux import read_whole
 
-_FIELDS = (b"pswpin", b"pswpout", b"pgmajfault", b"oom_kill", b"pgscan_direct")
+_FIELDS = (b"pswpin", b"oom_kill")
 
 
 def parse_vmstat(raw: bytes) -> dict[str, int]:

@@ -10,7 +10,7 @@ from holter.probes.probe import Reading, Tree
 
 
 class Vm:
-    """Pages that went to swap and came back, under the names that Linux gives them."""
+    """Pages that came back from swap, under the name that Linux gives them."""
 
     name = "vm"
     every = 1.0
@@ -24,7 +24,7 @@ class Vm:
             vm = parse_vm_statistics(self._source.vm_statistics(), self._source.page)
         except (OSError, struct.error) as error:
             raise NoData(f"the system's paging counters could not be read: {error}") from error
-        return {"pswpin": vm["swapins"], "pswpout": vm["swapouts"]}
+        return {"pswpin": vm["swapins"]}
 
 
 PROBES = [Vm]

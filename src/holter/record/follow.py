@@ -32,9 +32,7 @@ class Follower:
         facts = [line for name in (place.EVENTS, place.KEEPER) for line in self._grown(name)]
         self.record.timeline += fresh
         self.record.events += facts
-        for line in self._grown(place.SOURCES):
-            if isinstance(line.get("file"), str) and isinstance(line.get("text"), str):
-                self.record.sources.setdefault(line["file"], line["text"].split("\n"))
+        self.record.keep_sources(self._grown(place.SOURCES))
         if fresh:
             self.record.timeline.sort(key=lambda line: float(line["m"]))
         if facts:

@@ -39,11 +39,11 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # A secret wherever the word stands in a name.
 _ALWAYS = frozenset(
     ("password", "passwords", "passwd", "passphrase", "pwd", "pw", "secret", "secrets", "credential", "credentials",
-     "bearer", "apikey", "accesskey")
+     "bearer", "apikey", "accesskey", "secretkey")
 )  # fmt: skip
 # A secret where the name ends with it: --hub-token, and not --token-dim.
 _AT_THE_END = frozenset(
-    ("token", "authtoken", "auth", "authorization", "signature", "sig", "cookie", "cookies", "jwt", "webhook",
+    ("token", "authtoken", "auth", "authorization", "signature", "sig", "sas", "cookie", "cookies", "jwt", "webhook",
      "privatekey", "pass", "passcode")
 )  # fmt: skip
 # --access-key; of another key, such as --sort-key, the value must look like a secret.
@@ -59,7 +59,7 @@ _ABOUT = frozenset(
 )  # fmt: skip
 # A number behind these is a secret all the same; behind `token` it is a size.
 _NEVER_A_SIZE = _ALWAYS | {"key", "keys", "pass", "passcode"}
-_SOME_SECRET = re.compile(r"(?i)pass|pw|secret|cred|bearer|key|token|auth|sig|cookie|jwt|hook")  # a quick look
+_SOME_SECRET = re.compile(r"(?i)pass|pw|secret|cred|bearer|key|token|auth|sig|sas|cookie|jwt|hook")  # a quick look
 _SWITCH = re.compile(r"(?i)true|false|none|null|yes|no|on|off")
 _NUMBER = re.compile(r"[-+]?[\d._]+(?:e[-+]?\d+)?[kmgbKMGB]?")
 _PLAIN = re.compile(r"[a-z]+(?:[._-][a-z]+)*\d{0,3}|[A-Z]+(?:_[A-Z]+)*|[A-Z][a-z]+")  # a word, or words

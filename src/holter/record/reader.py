@@ -49,6 +49,12 @@ class Record:
         """The lines of a file of the user's, as it was when the run first named it; none where it was not kept."""
         return self.sources.get(path, [])
 
+    def keep_sources(self, found: list[dict[str, Any]]) -> None:
+        """Take in the lines of sources.jsonl; of a file that is there twice the first, as it ran."""
+        for line in found:
+            if isinstance(line.get("file"), str) and isinstance(line.get("text"), str):
+                self.sources.setdefault(line["file"], line["text"].split("\n"))
+
     def of(self, kind: type[L]) -> list[L]:
         """The lines of one kind, of the events or of the timeline, as the schema has them."""
         return [kind.parse(line) for line in (*self.events, *self.timeline) if line["k"] == kind.KIND]
@@ -77,7 +83,7 @@ def find(name: str | None, base: Path | None = None) -> Path:
     folder = Path(name)
     if os.path.isdir(folder):  # unlike Path.is_dir it takes any name, also one that is too long for a file
         if not os.path.lexists(folder / place.META):
-            raise DamagedRecord(f"{name} is a folder but holds no {place.META}, so it is no record of Holter's")
+            raise DamagedRecord(f"{name} is a folder without {place.META}, so it is not a record of Holter's")
         return folder
     for run_id in reversed(ids):
         try:
@@ -115,9 +121,7 @@ def open_record(folder: Path) -> Record:
         if os.path.lexists(folder / name):
             record.events += _read(record, folder / name, room)
     if os.path.lexists(folder / place.SOURCES):
-        for line in _read(record, folder / place.SOURCES, room):
-            if isinstance(line.get("file"), str) and isinstance(line.get("text"), str):
-                record.sources.setdefault(line["file"], line["text"].split("\n"))
+        record.keep_sources(_read(record, folder / place.SOURCES, room))
     _read_timeline(record, folder / place.TIMELINE, room)
     settle(record, folder)
     if record.recorder_lost:
@@ -145,14 +149,14 @@ def _read(record: Record, path: Path, room: lines.Room) -> list[dict[str, Any]]:
     if bad:
         record.damage.append(f"{path.name}: {bad} lines could not be read")
     if room.full:
-        record.damage.append(f"{path.name} is more than a record of Holter's can be: the rest was left out")
+        record.damage.append(f"{path.name} is larger than a record of Holter's can be: the rest was not read")
     return found
 
 
 def _read_timeline(record: Record, folder: Path, room: lines.Room) -> None:
     """All segments, the newest first, since the end is what is asked for; as far as a record of ours can go."""
     if folder.is_symlink():
-        record.damage.append(f"{folder.name} leads out of the record, and was left alone")
+        record.damage.append(f"{folder.name} is a link that leads out of the record, and was not read")
         return
     for segment in segments(folder):
         if room.full:
@@ -161,7 +165,7 @@ def _read_timeline(record: Record, folder: Path, room: lines.Room) -> None:
         found, bad = lines.parse(raw, room)
         record.timeline += found
         if room.full:
-            older = f"{name} and what is older is more than a record of Holter's can be: it was left out"
+            older = f"{name} and older files are larger than a record of Holter's can be: they were not read"
             record.damage.append(older)
         if bad or not whole:
             record.damage.append(f"{name}: {max(bad, 1)} lines could not be read")

@@ -13,4 +13,4 @@ CAUSES = ("leak", "hang")
 
 def prescribe(tried: int) -> Remedy:  # noqa: ARG001 - how often is the ledger's to judge
     """A new process, from the last state."""
-    return Remedy("afresh", "a new process with fresh memory", "equivalent", "what the script itself keeps begins anew")
+    return Remedy("afresh", "a new process with fresh memory", "equivalent", "the script's own variables start anew")

@@ -16,7 +16,7 @@ def prescribe(tried: int) -> Remedy | None:
         "no-workers",
         "data are loaded without worker processes (num_workers=0)",
         "equivalent",
-        "what the data draw at random, they draw in the trainer",
+        "random numbers for the data are drawn in the trainer",
         {environment.WORKERS: "0"},
         from_start=True,
         read_by=("torch",),

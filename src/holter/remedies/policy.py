@@ -49,14 +49,14 @@ def rule_on(
     `resumes`: there is a state to go on from. `said_so`: the exception that ended the run says that memory ran out.
     """
     if verdict.ending.kind == "crashed" and not ran_out(verdict, said_so):
-        return Ruling(cause=_root(verdict), declined=f"no change is known that would cure {_root(verdict)}")
+        return Ruling(cause=_root(verdict), declined=f"Holter knows no change that cures {_root(verdict)}")
     if verdict.ending.kind != "hung" and not ran_out(verdict, said_so):
         return Ruling()
     if ledger.doomed:
         return Ruling(cause=_root(verdict), declined=_in_vain(ledger), doomed=True)
     finding = _treatable(verdict)
     if finding is None:
-        return Ruling(cause=_root(verdict), declined=f"no change is known that would cure {_root(verdict)}")
+        return Ruling(cause=_root(verdict), declined=f"Holter knows no change that cures {_root(verdict)}")
     at_the_loader = loader.prescribe(ledger.tried("split-loader"))
     can_cut = at_the_loader is not None and not _not_cut(verdict, at_the_loader, feeds or Feeds(), resumes)
     would_overwrite = feeds is not None and feeds.saved and not resumes
@@ -64,7 +64,9 @@ def rule_on(
     first = prescribe(0)
     remedy = prescribe(ledger.tried(first.name)) if first is not None else None
     if remedy is None:
-        return Ruling(cause=finding.cause, declined=f"what is known to cure {finding.cause} was tried: {_list(ledger)}")
+        return Ruling(
+            cause=finding.cause, declined=f"all that Holter knows against {finding.cause} was tried: {_list(ledger)}"
+        )
     because = _not_heeded(verdict, remedy)
     if because and resumes and verdict.ending.kind == "oom-killed":
         return Ruling(afresh.prescribe(0), finding.cause)  # from its state it comes further, or the ledger ends it
@@ -119,8 +121,8 @@ def _not_cut(verdict: Verdict, remedy: Remedy, feeds: Feeds, resumes: bool) -> s
         return f"{tried}, and a Trainer counts the batches of its loader: make them smaller, and let it accumulate"
     if feeds.saved and not resumes:
         return (
-            f"this would help: {remedy.text}; but the script has written checkpoints, and to begin anew would write "
-            "over them: say how it resumes with --resume-args"
+            f"this would help: {remedy.text}; but the script has written checkpoints, and a restart would overwrite "
+            "them. Say how it resumes with --resume-args"
         )
     return ""
 
@@ -135,14 +137,14 @@ def _root(verdict: Verdict) -> str:
 
 def _no_state(finding: Finding) -> str:
     return (
-        f"{finding.cause} needs a state to go on from, and the script writes none that is known: wrap its loops in "
+        f"{finding.cause} needs a saved state, and Holter found none. Wrap the loops in "
         "holter.resumable(...), or say how it resumes with --resume-args"
     )
 
 
 def _in_vain(ledger: Ledger) -> str:
     at = f"step {ledger.furthest.step:,}" if ledger.furthest.step else "the beginning"
-    return f"{DOOMED_AFTER} restarts in a row came no further than {at}; tried: {_list(ledger)}"
+    return f"{DOOMED_AFTER} restarts in a row did not get past {at}. Tried: {_list(ledger)}"
 
 
 def _list(ledger: Ledger) -> str:

@@ -74,7 +74,7 @@ def told(ruling: Ruling, verdict: Verdict, *, resumes: bool) -> dict[str, Any]:
     claim = verdict.ending.claim.removeprefix("The run ")
     if verdict.ending.kind == "exception":
         claim = claim.partition(": ")[0]  # without the exception's own words
-    begins = "" if resumes else "; it begins anew, since there was no state to go on from"
+    begins = "" if resumes else "; it starts from the beginning, because there is no saved state"
     return {
         "act": "restart",
         "keeps": ruling.remedy.keeps,

@@ -22,6 +22,6 @@ def prescribe(tried: int) -> Remedy:  # noqa: ARG001 - how often is the ledger's
         "whole-blocks",
         "a new process, whose device allocator leaves no holes",
         "equivalent",
-        "what the script itself keeps begins anew",
+        "the script's own variables start anew",
         dict(_ENVIRON),
     )

@@ -41,6 +41,13 @@ def dotted(node: ast.AST) -> str:
     return ".".join([node.id, *reversed(parts)])
 
 
+def called_on(node: ast.AST | None, *methods: str) -> ast.expr | None:
+    """Give what one of these methods is called on, where a node is such a call: `loader` of `loader.cache()`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods:
+        return node.func.value
+    return None
+
+
 class Bindings:
     """The assignments of a file, kept by the function that they stand in; those to `self` by the class."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.module import Loop, Module, once
 from holter.source.values import names_in
 
@@ -31,9 +31,8 @@ def carrier(module: Module, node: ast.expr, carrying: set[str]) -> str:
         return carrier(module, node.left, carrying) or carrier(module, node.right, carrying)
     if isinstance(node, ast.UnaryOp):
         return carrier(module, node.operand, carrying)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEP:
-        return carrier(module, node.func.value, carrying)
-    return ""
+    owner = called_on(node, *_KEEP)
+    return carrier(module, owner, carrying) if owner is not None else ""
 
 
 def fresh_graph(module: Module, node: ast.expr) -> str:

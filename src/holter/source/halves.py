@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.module import Module
 from holter.source.values import argument
 
@@ -16,21 +16,18 @@ HALF = ("torch.float16", "torch.half")
 
 def half_models(module: Module) -> Iterator[tuple[ast.Call, str]]:
     """Give the calls that cast a model to float16, with its name."""
-    for call in module.calls:
-        func = call.func
-        if not isinstance(func, ast.Attribute) or func.attr not in ("half", "to"):
-            continue
-        name = dotted(func.value)
+    for call, owner in module.calls_of("half", "to"):
+        name = dotted(owner)
         above = module.parents.get(call)
-        if not name and isinstance(above, ast.Assign) and module.kinds.of(func.value) == "torch-model":
+        if not name and isinstance(above, ast.Assign) and module.kinds.of(owner) == "torch-model":
             name = dotted(above.targets[0])
         if not name or module.conditions(call, module.scope_of(call)):
             continue
-        if func.attr == "to":
+        if called_on(call, "to") is not None:
             given = [*call.args, *(word.value for word in call.keywords if word.arg == "dtype")]
             if not any(module.qualified(one) in HALF for one in given):
                 continue
-        kind = module.kinds.of(func.value)
+        kind = module.kinds.of(owner)
         if kind == "torch-model" or (not kind and _MODEL.search(name)):
             yield call, name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.module import Function, Loop, Module, once
 from holter.source.values import argument, names_in
 
@@ -20,8 +20,7 @@ def growing(module: Module, loop: Loop | Function) -> Iterator[tuple[ast.stmt, s
             holder = dotted(target.value if isinstance(target, ast.Subscript) else target)
             if holder:
                 yield node, holder, node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
-            owner = node.func.value
+        elif isinstance(node, ast.Call) and (owner := called_on(node, "append")) is not None:
             holder = dotted(owner.value if isinstance(owner, ast.Subscript) else owner)
             statement = module.parents.get(node)
             if holder and node.args and isinstance(statement, ast.Expr):
@@ -46,8 +45,8 @@ def outlives(module: Module, loop: Loop, statement: ast.stmt, holder: str) -> bo
         return False
     empties = ("clear", "pop", "popleft", "reset")
     return not any(
-        isinstance(call.func, ast.Attribute) and call.func.attr in empties and dotted(call.func.value) == holder
-        for call in module.calls_in(loop)
+        owner is not None and dotted(owner) == holder
+        for owner in (called_on(call, *empties) for call in module.calls_in(loop))
     )
 
 

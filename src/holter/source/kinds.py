@@ -46,18 +46,8 @@ _SAME = frozenset(
 _DATASET = frozenset(
     (
         *("map", "batch", "shuffle", "prefetch", "cache", "repeat", "take", "skip", "filter", "padded_batch", "apply"),
-        *(
-            "interleave",
-            "with_options",
-            "unbatch",
-            "enumerate",
-            "shard",
-            "flat_map",
-            "concatenate",
-            "window",
-            "rebatch",
-        ),
-        *("ragged_batch", "snapshot"),
+        *("interleave", "with_options", "unbatch", "enumerate", "shard", "flat_map", "concatenate", "window"),
+        *("rebatch", "ragged_batch", "snapshot"),
     )
 )
 _WRAPPERS = re.compile(r"^torch\.compile$|\.(?:DataParallel|DistributedDataParallel|FullyShardedDataParallel)$")

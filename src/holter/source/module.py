@@ -9,7 +9,7 @@ from functools import cached_property, wraps
 from pathlib import PurePath
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from holter.source.bindings import BINDERS, Binding, Bindings, dotted
+from holter.source.bindings import BINDERS, Binding, Bindings, called_on, dotted
 from holter.source.imports import Imports
 from holter.source.kinds import Kinds
 from holter.source.training import Training
@@ -255,6 +255,18 @@ class Module:
         ]
         return found[0] if len(found) == 1 else None
 
+    def calls_of(self, *methods: str) -> Iterator[tuple[ast.Call, ast.expr]]:
+        """Give every call of one of these methods, with what it is called on."""
+        for call in self.calls:
+            owner = called_on(call, *methods)
+            if owner is not None:
+                yield call, owner
+
+    def in_torch_model(self, node: ast.AST) -> bool:
+        """Whether a node stands in the class of a PyTorch model."""
+        owner = self.class_of(node)
+        return owner is not None and self.kinds.of_class(owner) == "torch-model"
+
     def callers(self, function: Function) -> list[ast.Call]:
         return self._callers.get(function, [])
 
@@ -287,9 +299,7 @@ class Module:
     @cached_property
     def fits(self) -> bool:
         """Whether anything in the file is fitted, as Keras calls it."""
-        return any(
-            isinstance(one.func, ast.Attribute) and one.func.attr in ("fit", "fit_generator") for one in self.calls
-        )
+        return any(self.calls_of("fit", "fit_generator"))
 
     @cached_property
     def kinds(self) -> Kinds:

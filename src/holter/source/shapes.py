@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.module import FUNCTIONS, Module
 from holter.source.values import argument, is_loader, number
 
@@ -91,18 +91,15 @@ def collected(module: Module, node: ast.expr) -> bool:
     dim = argument(value, "dim", 1)
     if value.args and isinstance(value.args[0], (ast.ListComp, ast.GeneratorExp)):
         over = value.args[0].generators[0].iter
-        parts = (
-            isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr in ("split", "chunk")
-        )
+        parts = called_on(over, "split", "chunk") is not None
         return parts or is_loader(module, over)
     if not value.args or not isinstance(value.args[0], ast.Name) or (dim is not None and number(module, dim) != 0):
         return False
     name = value.args[0].id
-    for call in module.calls:
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "append" and dotted(call.func.value) == name:
-            loop = module.loop_of(call)
-            if module.scope_of(call) is module.scope_of(node) and isinstance(loop, ast.For):
-                # A sample or a subset of the data has its size by someone's choice.
-                chosen = re.search(r"sub|sampl|few|\bislice", ast.unparse(loop.iter))
-                return is_loader(module, loop.iter) and chosen is None
+    for call, owner in module.calls_of("append"):
+        loop = module.loop_of(call)
+        if dotted(owner) == name and module.scope_of(call) is module.scope_of(node) and isinstance(loop, ast.For):
+            # A sample or a subset of the data has its size by someone's choice.
+            chosen = re.search(r"sub|sampl|few|\bislice", ast.unparse(loop.iter))
+            return is_loader(module, loop.iter) and chosen is None
     return False

@@ -7,7 +7,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 
 if TYPE_CHECKING:
     from holter.source.module import Function, Loop, Module
@@ -69,7 +69,7 @@ class Training:
         if len(call.args) > 1 or owner.startswith("torch."):
             return None
         inner: ast.expr = func.value
-        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "scale":
+        if isinstance(inner, ast.Call) and called_on(inner, "scale") is not None:
             inner = inner.args[0] if inner.args else inner
         return inner
 
@@ -79,20 +79,16 @@ class Training:
         return [call for call in self.module.calls if self.is_step(call)]
 
     def is_step(self, call: ast.Call) -> bool:
-        func = call.func
-        if not isinstance(func, ast.Attribute):
-            return False
-        if func.attr in ("apply_gradients", "train_on_batch"):
-            return True
-        return func.attr == "step" and self.optimizer_of(call) is not None
+        applies = called_on(call, "apply_gradients", "train_on_batch") is not None
+        return applies or self.optimizer_of(call) is not None
 
     def optimizer_of(self, call: ast.Call) -> ast.expr | None:
         """Give the optimizer that `optimizer.step()` or `scaler.step(optimizer)` moves."""
-        func = call.func
-        if not isinstance(func, ast.Attribute) or func.attr != "step":
+        owner = called_on(call, "step")
+        if owner is None:
             return None
-        if self.is_optimizer(func.value):
-            return func.value
+        if self.is_optimizer(owner):
+            return owner
         if call.args and self.is_optimizer(call.args[0]):
             return call.args[0]
         return None

@@ -25,14 +25,14 @@ def markdown_of(document: dict[str, Any]) -> str:
     if document["interventions"]:
         lines += ["**Healing**", "", *(_act(act) for act in document["interventions"]), ""]
     if document["told"]:
-        lines += ["**Told while it ran**", "", *(f"- {plain(told)}" for told in document["told"]), ""]
+        lines += ["**Reported while it ran**", "", *(f"- {plain(told)}" for told in document["told"]), ""]
     lines += ["**Environment**", "", "| | |", "|---|---|"]
     lines += [f"| {plain(name)} | {plain(value)} |" for name, value in document["environment"]]
     lines += ["", *_folded("Stacks", _stacks(document["stacks"]))]
     lines += _folded("End of the output", "\n".join(document["output"][-_OUTPUT_LINES:]))
     if document["damage"]:
         lost = [f"- {plain(text)}" for text in document["damage"][:5]]
-        lines += ["Not all of the record could be read:", "", *lost, ""]
+        lines += ["Parts of the record could not be read:", "", *lost, ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from holter.units import count, size
-from holter.views.plain import clean, encodable, fold, paint, wants_color
+from holter.views.plain import KEEPS, clean, encodable, fold, paint, wants_color
 
 _INDENT = 11
 _DEVICES = {"cpu": "the CPU", "cuda": "the GPU", "mps": "Metal"}
@@ -44,8 +44,8 @@ def write_plan(told: Mapping[str, Any], stream: TextIO, *, width: int = 80, colo
     fits = bool(told["fits"])
     mark, style = ("✓", "good") if fits else ("✗", "bad")
     where = _DEVICES.get(str(told["device"]), str(told["device"]))
-    verdict = "fits" if fits else "does not fit for sure"
-    at = f", at its highest in {told['phase']}" if told.get("phase") else ""
+    verdict = "fits" if fits else "may not fit"
+    at = f", with its peak in {told['phase']}" if told.get("phase") else ""
     head = fold(
         f"{mark} a batch of {count(told['batch'])} needs {_about(told['peak'])} on {where}{at}: "
         f"it {verdict} into {size(told['memory'])} ({clean(told['memory_from'])})",
@@ -62,14 +62,15 @@ def write_plan(told: Mapping[str, Any], stream: TextIO, *, width: int = 80, colo
     largest = fold(said, wide - _INDENT)
     more = told.get("largest_without_holes")
     if more:
-        said = f"{count(more['batch'])}, with {_about(more)}, in a process that is started with a heap without holes:"
+        said = f"{count(more['batch'])}, with {_about(more)}, in a process that is started with this variable "
+        said += "(no holes in its heap):"
         largest += fold(said, wide - _INDENT)
     lines += _block("Largest", largest, tint)
     lines += [clean(f"  {name}={value}") for name, value in (more["environ"].items() if more else ())]
     lines += _block("Settings", _settings(told, wide - _INDENT), tint)
     most = told.get("buys_most")
     if most:
-        said = f"{most['name']} takes most off the peak: {size(most['saves'])} ({_keeps(most['keeps'])})"
+        said = f"{most['name']} takes most off the peak: {size(most['saves'])} ({KEEPS[most['keeps']]})"
         lines += _block("Most", fold(said, wide - _INDENT), tint)
     lines += _block("Note", [line for note in _notes(told) for line in fold(clean(note), wide - _INDENT)], tint)
     stream.write(encodable("\n".join(lines) + "\n", stream))
@@ -133,11 +134,3 @@ def _notes(told: Mapping[str, Any]) -> list[str]:
         how = f"small real steps of {', '.join(measured)} samples" if measured else "no real step"
         notes.append(f"planned in {told['seconds']:.1f} s, with {how}")
     return notes
-
-
-def _keeps(word: str) -> str:
-    return {
-        "exact": "keeps the result exactly",
-        "equivalent": "equivalent result",
-        "changed": "changes the result",
-    }.get(word, word)

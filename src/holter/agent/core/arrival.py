@@ -12,8 +12,6 @@ from .exit_hooks import ExitHooks
 from .guard import Guard
 from .import_hook import ApiFinder, ImportHook
 
-# Variables that say which role a process has; nothing else of the environment is ever recorded.
-_ROLE = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 _EVER = float("inf")
 
 
@@ -45,7 +43,7 @@ class Agent:
             several, rank = ranks()
             if several > 1:
                 self._heal = None
-                because = "%d ranks train together, and one of them may not be altered alone: " % several
+                because = "%d ranks train together and can't be changed one by one: " % several
                 if rank == 0:
                     self.say("declined", act="heal", because=because + "this run is only watched")
         return self._heal
@@ -92,14 +90,15 @@ class Agent:
         self.role = role or self.role
         if role is not None:
             self.answer()
-        facts = {name.lower(): os.environ[name] for name in _ROLE if name in os.environ}
+        # Which role a process has; nothing else of the environment is ever recorded.
+        facts = {"rank": os.environ["RANK"]} if "RANK" in os.environ else {}
         if role == "worker" and self._holdings is not None and self._holdings.inherited:
             facts["inherited"] = self._holdings.inherited
         argv = getattr(sys, "argv", None) or [""]
         if argv[0].endswith(".py"):
             facts["file"] = os.path.abspath(argv[0])
         version = "%d.%d.%d" % sys.version_info[:3]
-        self.say("guest", ppid=os.getppid(), python=version, role=self.role, argv0=argv[0], **facts)
+        self.say("guest", ppid=os.getppid(), python=version, role=self.role, **facts)
 
     def adapter(self, framework, version, install):
         """Let an adapter in, or record why it was declined."""

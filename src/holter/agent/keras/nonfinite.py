@@ -10,7 +10,7 @@ import sys
 
 from ..core import frame_locals
 from ..core.user_frame import is_user_file
-from ..observe import names_near, numpy_finite
+from ..observe import numpy_finite, source_calls
 from ..observe.loss_history import History, short
 from ..torch.nonfinite.finite import Clock
 
@@ -192,7 +192,7 @@ class NanWatch:
             depth += 1
             code = frame.f_code
             if is_user_file(code.co_filename):
-                near = names_near.names_near(frame)
+                near = source_calls.names_near(frame)
                 names = [n for n in dict.fromkeys((*code.co_varnames, *code.co_names, *code.co_cellvars)) if n in near]
             else:
                 names = [name for name in _DATA if name in code.co_varnames]

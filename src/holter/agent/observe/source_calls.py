@@ -1,4 +1,4 @@
-"""Lines of the user's on which an operation may stand: calls by its name, and the signs that mean it."""
+"""The user's own source: lines on which an operation may stand, and the names that a frame's statements use."""
 
 import ast
 import linecache
@@ -20,6 +20,7 @@ _ALSO = {
 # `self.log(...)` of a Trainer and `logger.log(...)` only share the name; NumPy and math work on what is not trained.
 _ASIDE = frozenset(("self", "logger", "logging", "np", "numpy", "math", "writer", "wandb", "mlflow", "trainer"))
 _LINES = 12
+_BLOCKS = ("body", "orelse", "finalbody")
 
 
 def tree_of(filename):
@@ -64,3 +65,24 @@ def _within(tree):
             named = child.name if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) else function
             yield named, child
             waiting.append((named, child))
+
+
+def names_near(frame):
+    """All names that the block around the frame's present line uses: of all that a script holds, those of its step."""
+    block = _block_around(frame) or ()
+    return {node.id for statement in block for node in ast.walk(statement) if isinstance(node, ast.Name)}
+
+
+def _block_around(frame):
+    tree = tree_of(frame.f_code.co_filename)
+    if tree is None:
+        return None
+    line, best = frame.f_lineno, None
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.For, ast.While, ast.FunctionDef, ast.Module)):
+            continue
+        for field in _BLOCKS:
+            block = getattr(node, field, None) or ()
+            if any(s.lineno <= line <= (s.end_lineno or 0) for s in block):
+                best = block  # breadth first: the innermost comes last
+    return best

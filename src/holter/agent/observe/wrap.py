@@ -4,7 +4,10 @@ import functools
 
 from ..core import frame_locals
 from ..core.creation_sites import site_of
+from ..core.exit_hooks import describe
 from ..core.user_frame import is_user_file, user_frame
+
+_MAX_STEP_ERRORS = 20
 
 
 def owner_of(cls, name):
@@ -21,6 +24,32 @@ def drop_own_frame(error):
     To be called in the wrapper's `except` block, before a bare `raise`; Python before 3.11 keeps the line.
     """
     error.__traceback__ = error.__traceback__.tb_next
+
+
+class StepErrors:
+    """Errors that leave a step: reported in case the script catches them and nobody ever shows them.
+
+    To be called in a wrapper's `except` block, before a bare `raise`.
+    """
+
+    def __init__(self, agent, beat):
+        self.agent = agent
+        self.beat = beat
+        self.count = 0
+        self.told = None
+
+    def left_by(self, error):
+        """Keep the wrapper's own line out of the traceback, and note the error once, whatever wrappers it passes."""
+        drop_own_frame(error)
+        if isinstance(error, StopIteration) or not isinstance(error, Exception) or self.told == id(error):
+            return
+        self.told = id(error)
+        self.count += 1
+        if self.count <= _MAX_STEP_ERRORS:
+            try:
+                self.agent.say("step-error", step=self.beat.steps + 1, **describe(error, above=3))
+            except Exception as own:
+                self.agent.guard.caught("step-error", own)
 
 
 def maker_of(thing, depth):

@@ -9,7 +9,7 @@ from holter.units import count
 
 _KEEPS = {
     "exact": "keeps the result exactly",
-    "equivalent": "keeps the result but for rounding or order",
+    "equivalent": "keeps the result except for rounding or order",
     "changed": "changes the result",
 }
 
@@ -42,6 +42,6 @@ def _summary(found: Checked) -> str:
         return f"{fixed}nothing found in {files}"
     many = len(found.problems)
     fixable = sum(problem.fixable for problem in found.problems)
-    hint = f"; --fix mends {count(fixable)} of them" if fixable else ""
+    hint = f"; --fix repairs {count(fixable)} of them" if fixable else ""
     sick = len({problem.file for problem in found.problems})
     return f"{fixed}{count(many)} finding{'s' * (many != 1)} in {count(sick)} of {files}{hint}"

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
+from holter.source.bindings import called_on
 from holter.source.module import Module
 from holter.source.values import argument, number, text
 
@@ -37,9 +38,8 @@ def examine(module: Module) -> Iterator[Hit]:
     several = any(_several(module, call) for call in module.calls)
     for call in module.calls:
         full = module.qualified(call.func)
-        func = call.func
         finder = full.startswith("lightning.") and full.endswith("BatchSizeFinder")
-        scales = isinstance(func, ast.Attribute) and func.attr == "scale_batch_size"
+        scales = called_on(call, "scale_batch_size") is not None
         if several and (finder or scales) and module.imports.uses("lightning", "pytorch_lightning"):
             yield Hit(call, _CLAIM, "error")
     if not re.search(r"DistributedDataParallel\(|init_process_group\(", module.text):

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.layers import activations
 from holter.source.module import Module
 from holter.source.values import argument, number
@@ -36,25 +36,21 @@ _MUCH = 1e9
 
 def examine(module: Module) -> Iterator[Hit]:
     """Look at each call that trains a model whose layers can be read."""
-    for call in module.calls:
-        func = call.func
-        if not isinstance(func, ast.Attribute) or func.attr not in ("fit", "train_on_batch"):
+    for call, owner in module.calls_of("fit", "train_on_batch"):
+        if module.kinds.of(owner) != "keras-model":
             continue
-        if module.kinds.of(func.value) != "keras-model":
-            continue
-        each = activations(module, func.value)
+        each = activations(module, owner)
         batch = _batch(module, call)
         if each and batch and each * batch >= _MUCH:
             kept = f"about {size(each * batch)} of activations ({size(each)} for each of {batch:,.0f} samples)"
             yield Hit(
                 module.statement_of(call),
-                f"one step of `{dotted(func.value)}` keeps {kept}, and gradients as much again",
+                f"one step of `{dotted(owner)}` keeps {kept}, and gradients as much again",
             )
 
 
 def _batch(module: Module, call: ast.Call) -> float | None:
-    assert isinstance(call.func, ast.Attribute)
-    if call.func.attr == "fit":
+    if called_on(call, "fit") is not None:
         return number(module, argument(call, "batch_size"))
     given = call.args[0] if call.args else None
     if isinstance(given, ast.Name):

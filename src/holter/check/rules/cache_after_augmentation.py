@@ -12,12 +12,12 @@ When the fix is safe: never by itself: each epoch then differs, as it was meant 
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
+from holter.source.bindings import called_on
 from holter.source.module import Module
 from holter.source.pipelines import mapped, pipeline_of
 
@@ -33,15 +33,12 @@ _RANDOM = re.compile(
 
 def examine(module: Module) -> Iterator[Hit]:
     """Look at what each cached pipeline has mapped before."""
-    for call in module.calls:
-        func = call.func
-        if not isinstance(func, ast.Attribute) or func.attr != "cache":
-            continue
-        found = pipeline_of(module, func.value)
+    for call, owner in module.calls_of("cache"):
+        found = pipeline_of(module, owner)
         if found is None:
             continue
         for one in found.calls:
-            if isinstance(one.func, ast.Attribute) and one.func.attr == "map":
+            if called_on(one, "map") is not None:
                 function = mapped(module, one)
                 if function is not None and _RANDOM.search(module.said(function)):
                     claim = (

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.module import Function, Module
 from holter.source.pipelines import pipeline_of
 from holter.source.values import argument
@@ -31,17 +31,15 @@ CURES = (Cure("cache to a file, or leave it out and prefetch", "- .cache()\n+ .c
 
 def examine(module: Module) -> Iterator[Hit]:
     """Look at caches of pipelines, and of functions that datasets call."""
-    for call in module.calls:
-        func = call.func
-        if isinstance(func, ast.Attribute) and func.attr == "cache" and not call.args and not call.keywords:
-            found = pipeline_of(module, func.value)
-            if found is None:
-                continue
-            endless = [at for at, one in enumerate(found.calls) if _repeats(one)]
-            if endless and "take" not in found.methods[endless[-1] :]:
-                yield Hit(call, "this cache keeps everything that passes, and after repeat() it never ends", "error")
-            elif found.root_call is not None and _endless(module, found.root_call) and "take" not in found.methods:
-                yield Hit(call, "this cache keeps everything that passes, and the generator never ends", "error")
+    for call, owner in module.calls_of("cache"):
+        found = pipeline_of(module, owner) if not call.args and not call.keywords else None
+        if found is None:
+            continue
+        endless = [at for at, one in enumerate(found.calls) if _repeats(one)]
+        if endless and "take" not in found.methods[endless[-1] :]:
+            yield Hit(call, "this cache keeps everything that passes, and after repeat() it never ends", "error")
+        elif found.root_call is not None and _endless(module, found.root_call) and "take" not in found.methods:
+            yield Hit(call, "this cache keeps everything that passes, and the generator never ends", "error")
     for function in module.functions:
         if _unbounded(module, function) and _loads(module, function):
             cure = Cure("keep it on disk: np.memmap, safetensors, or a file for each sample")
@@ -50,7 +48,7 @@ def examine(module: Module) -> Iterator[Hit]:
 
 
 def _repeats(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr == "repeat" and not call.args and not call.keywords
+    return called_on(call, "repeat") is not None and not call.args and not call.keywords
 
 
 def _endless(module: Module, root: ast.Call) -> bool:

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.module import Loop, Module
 from holter.source.values import argument, names_in, number, short_loop, spread, targets_of, text
 
@@ -70,10 +70,8 @@ def _saves(module: Module, call: ast.Call) -> bool:
     full = module.qualified(call.func)
     if full == "torch.save":
         return bool(call.args) and bool(_MODEL.search(ast.unparse(call.args[0])))
-    func = call.func
-    if isinstance(func, ast.Attribute) and func.attr in ("save_pretrained", "save_weights", "save"):
-        return module.kinds.of(func.value) in ("torch-model", "keras-model")
-    return False
+    saved = called_on(call, "save_pretrained", "save_weights", "save")
+    return module.kinds.of(saved) in ("torch-model", "keras-model")
 
 
 def _path(module: Module, call: ast.Call) -> ast.expr | None:

@@ -46,7 +46,7 @@ def examine(module: Module) -> Iterator[Hit]:
             loop = module.loop_of(call)
             if loop is not None and _same_each_turn(module, loop, call, names_in(call)):
                 maker = full.replace("tensorflow", "tf")
-                claim = f"{maker} makes a new function at each turn: nothing that was traced is used again"
+                claim = f"{maker} makes a new function at each turn: no trace is used again"
                 yield Hit(module.statement_of(call), claim, "error")
     for function in module.functions:
         if not module.decorated_by(function, _MAKERS):

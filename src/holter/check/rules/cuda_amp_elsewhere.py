@@ -22,6 +22,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
+from holter.source.bindings import called_on
 from holter.source.module import Module
 from holter.source.values import argument, text
 
@@ -55,7 +56,7 @@ def _devices(module: Module) -> set[str]:
         return {"cuda"}
     found = set()
     for call in module.calls:
-        places = isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "device")
+        places = called_on(call, "to", "device") is not None
         given = [*(call.args[:1] if places else ()), *(word.value for word in call.keywords if word.arg == "device")]
         for one in given:
             match = _DEVICE.match(text(one if not isinstance(one, ast.Name) else module.value(one, one.id)) or "")

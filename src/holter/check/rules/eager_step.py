@@ -68,15 +68,11 @@ def examine(module: Module) -> Iterator[Hit]:
 
 
 def _asked_for(module: Module) -> Iterator[Hit]:
-    for call in module.calls:
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "compile":
-            eager = argument(call, "run_eagerly")
-            if (
-                isinstance(eager, ast.Constant)
-                and eager.value is True
-                and module.kinds.of(call.func.value) == "keras-model"
-            ) and any(isinstance(one.func, ast.Attribute) and one.func.attr == "fit" for one in module.calls):
-                yield Hit(call, "run_eagerly=True makes every step run operation by operation", "note", _DEFAULT)
+    for call, owner in module.calls_of("compile"):
+        eager = argument(call, "run_eagerly")
+        asked = isinstance(eager, ast.Constant) and eager.value is True
+        if asked and module.kinds.of(owner) == "keras-model" and any(module.calls_of("fit")):
+            yield Hit(call, "run_eagerly=True makes every step run operation by operation", "note", _DEFAULT)
 
 
 def _is_tape(module: Module, node: ast.expr) -> bool:

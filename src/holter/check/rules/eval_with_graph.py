@@ -44,13 +44,12 @@ def examine(module: Module) -> Iterator[Hit]:
     """Look at what follows `eval()`: in a function that trains nothing, or up to the next `train()` in a loop."""
     if not module.imports.uses("torch"):
         return
-    for call in module.calls:
-        func = call.func
-        if not isinstance(func, ast.Attribute) or func.attr != "eval" or call.args or call.keywords:
+    for call, owner in module.calls_of("eval"):
+        if call.args or call.keywords:
             continue
-        name = dotted(func.value)
+        name = dotted(owner)
         scope = module.scope_of(call)
-        if not name or _in_model(module, call):
+        if not name or module.in_torch_model(call):
             continue
         if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) or _trains(module, scope):
             yield from _amid_training(module, call, name)
@@ -93,11 +92,6 @@ def is_batches(module: Module, iterated: ast.expr) -> bool:
     while isinstance(given, ast.Call) and given.args:
         given = given.args[0]
     return is_loader(module, iterated) or bool(_HELD_OUT.match(dotted(given).rpartition(".")[2]))
-
-
-def _in_model(module: Module, node: ast.AST) -> bool:
-    owner = module.class_of(node)
-    return owner is not None and module.kinds.of_class(owner) == "torch-model"
 
 
 def _trains(module: Module, scope: Function) -> bool:

@@ -42,22 +42,17 @@ _TRAINS = ("fit", "fit_generator", "train_on_batch")
 
 def examine(module: Module) -> Iterator[Hit]:
     """Look for `fit` on a model that is younger than the loop around it."""
-    for call in module.calls:
-        func = call.func
-        if not isinstance(func, ast.Attribute) or func.attr not in _TRAINS:
-            continue
-        name = dotted(func.value)
-        if module.kinds.of(func.value) != "keras-model":
+    for call, owner in module.calls_of(*_TRAINS):
+        name = dotted(owner)
+        if module.kinds.of(owner) != "keras-model":
             continue
         for loop in module.loops_of(call):
-            if isinstance(func.value, ast.Call):
+            if isinstance(owner, ast.Call):
                 if short_loop(module, loop) or _released(module, loop):
                     continue
                 yield Hit(module.statement_of(call), _CLAIM.format("model"))
                 break
-            built = [
-                one for one in module.bound(func.value, name) if one.how == "set" and module.inside(one.node, loop)
-            ]
+            built = [one for one in module.bound(owner, name) if one.how == "set" and module.inside(one.node, loop)]
             fresh = [one for one in built if isinstance(one.value, ast.Call) and module.kinds.of(one.value)]
             if not fresh or short_loop(module, loop) or _released(module, loop):
                 continue

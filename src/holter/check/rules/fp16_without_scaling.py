@@ -72,7 +72,7 @@ def _keras(module: Module) -> Iterator[Hit]:
     if re.search(r"LossScaleOptimizer|get_scaled_loss|scale_loss|mixed_bfloat16", module.text):
         return
     tapes = [call for call in module.training.steps if ast.unparse(call.func).endswith("apply_gradients")]
-    fits = any(isinstance(one.func, ast.Attribute) and one.func.attr in _FITS for one in module.calls)
+    fits = any(module.calls_of(*_FITS))
     for call in module.calls:
         named = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         policy = text(call.args[0]) if call.args else None

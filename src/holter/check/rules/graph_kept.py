@@ -108,7 +108,7 @@ def _kept_for_trainer(module: Module, function: Function) -> Iterator[Hit]:
 
 def _kept_outputs(module: Module, loop: Loop) -> Iterator[Hit]:
     """Outputs or losses kept in a loop that trains nothing: each keeps every activation of its turn."""
-    if _in_model(module, loop) or any(module.inside(call, loop) for call in module.training.backwards):
+    if module.in_torch_model(loop) or any(module.inside(call, loop) for call in module.training.backwards):
         return
     if module.training.without_gradients(loop) or _frozen(module) or _few_turns(loop):
         return
@@ -171,11 +171,6 @@ def _cut_between(module: Module, loop: Loop, name: str, backward: ast.Call, stat
         module.inside(one.node, loop) and backward.lineno < one.line < statement.lineno
         for one in module.bound(statement, name)
     )
-
-
-def _in_model(module: Module, node: ast.AST) -> bool:
-    owner = module.class_of(node)
-    return owner is not None and module.kinds.of_class(owner) == "torch-model"
 
 
 def _frozen(module: Module) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
+from holter.source.bindings import called_on
 from holter.source.halves import half_models
 from holter.source.module import Module
 
@@ -45,5 +46,4 @@ def examine(module: Module) -> Iterator[Hit]:
 
 
 def _steps_scaler(module: Module, call: ast.Call) -> bool:
-    func = call.func
-    return isinstance(func, ast.Attribute) and func.attr == "step" and module.kinds.of(func.value) == "scaler"
+    return module.kinds.of(called_on(call, "step")) == "scaler"

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.module import Module
 from holter.source.values import names_in
 
@@ -55,8 +55,8 @@ def examine(module: Module) -> Iterator[Hit]:
 
 
 def _appends_tensor(module: Module, call: ast.Call, name: str) -> bool:
-    func = call.func
-    if not isinstance(func, ast.Attribute) or func.attr != "append" or dotted(func.value) != name or not call.args:
+    owner = called_on(call, "append")
+    if owner is None or dotted(owner) != name or not call.args:
         return False
     given = call.args[0]
     if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute):
@@ -74,6 +74,6 @@ def _appends_tensor(module: Module, call: ast.Call, name: str) -> bool:
 def _emptied(module: Module, loop: ast.AST, name: str, grown: ast.Call) -> bool:
     bound = module.bound(grown, name)
     return any(one.how == "set" and module.inside(one.node, loop) for one in bound) or any(
-        isinstance(call.func, ast.Attribute) and call.func.attr in ("clear", "pop") and dotted(call.func.value) == name
-        for call in module.calls_in(loop)
+        owner is not None and dotted(owner) == name
+        for owner in (called_on(call, "clear", "pop") for call in module.calls_in(loop))
     )

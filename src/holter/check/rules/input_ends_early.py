@@ -31,9 +31,8 @@ CURES = (Cure("dataset.repeat() before fit, or leave steps_per_epoch out so that
 
 def examine(module: Module) -> Iterator[Hit]:
     """Look at each `fit` of a Keras model with a number of steps."""
-    for call in module.calls:
-        func = call.func
-        if not isinstance(func, ast.Attribute) or func.attr not in ("fit", "fit_generator") or spread(call):
+    for call, _ in module.calls_of("fit", "fit_generator"):
+        if spread(call):
             continue
         steps, epochs = argument(call, "steps_per_epoch"), argument(call, "epochs")
         given = argument(call, "x", 0) or argument(call, "generator", 0)

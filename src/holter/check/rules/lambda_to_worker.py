@@ -38,7 +38,7 @@ def examine(module: Module) -> Iterator[Hit]:
             given = argument(call, name)
             if given is not None and _local(module, given):
                 what = "a lambda" if isinstance(_value(module, given), ast.Lambda) else "a local function"
-                yield Hit(given, f"{name} is {what}, which workers that are spawned can't be sent")
+                yield Hit(given, f"{name} is {what}, which can't be sent to spawned workers")
 
 
 def _value(module: Module, node: ast.expr) -> ast.expr:

@@ -51,7 +51,7 @@ def examine(module: Module) -> Iterator[Hit]:
         usual = "0.001" if kind != "sgd" else "0.1"
         name = full.rpartition(".")[2]
         level: Level = "error" if rate > 5 * _MOST[kind] else "warning"
-        yield Hit(module.statement_of(call), f"a rate of {rate:g} for {name}, where {usual} is usual", level)
+        yield Hit(module.statement_of(call), f"a learning rate of {rate:g} for {name}; the usual one is {usual}", level)
 
 
 def _trains(module: Module, call: ast.Call) -> bool:

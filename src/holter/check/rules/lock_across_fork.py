@@ -57,7 +57,6 @@ def examine(module: Module) -> Iterator[Hit]:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 name = dotted(node.targets[0])
                 if module.qualified(node.value.func) in _LOCKS and any(name in names_in(one) for one in gets):
-                    claim = (
-                        f"`{name}` is made before the workers of line {call.lineno} are, and each gets it as it stands"
-                    )
+                    before = f"`{name}` is made before the workers of line {call.lineno}"
+                    claim = f"{before}, and each worker gets a copy of its present state"
                     yield Hit(node, claim, "error")

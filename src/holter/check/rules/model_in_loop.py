@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.module import Loop, Module
 from holter.source.values import literal_loop, names_in, set_within, targets_of
 
@@ -80,23 +80,17 @@ def _rebuilt(module: Module, loop: Loop, node: ast.Assign, name: str) -> bool:
 
 
 def _uncompiled(module: Module, loop: Loop, node: ast.Assign, marks: list[ast.Call]) -> str:
-    trained = any(isinstance(mark.func, ast.Attribute) and mark.func.attr == "train_on_batch" for mark in marks)
-    made = [node, *(one for one in ast.walk(loop) if isinstance(one, ast.Call))]
-    compiled = any(
-        isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr == "compile" for one in made
-    )
+    trained = any(called_on(mark, "train_on_batch") for mark in marks)
+    compiled = any(called_on(one, "compile") for one in ast.walk(loop))
     function = module.callee(node.value) if isinstance(node.value, ast.Call) else None
     if function is not None:
-        compiled = compiled or any(
-            isinstance(call.func, ast.Attribute) and call.func.attr == "compile" for call in module.calls_in(function)
-        )
+        compiled = compiled or any(called_on(call, "compile") for call in module.calls_in(function))
     return "; the new one is not compiled, so that the next step raises an error" if trained and not compiled else ""
 
 
 def _resets(module: Module, loop: Loop, node: ast.Assign, name: str, marks: list[ast.Call]) -> bool:
     """Whether an optimizer that is stepped in this very loop is made of things older than the loop."""
     stepped = [mark for mark in marks if (it := module.training.optimizer_of(mark)) is not None and dotted(it) == name]
-    applied = [mark for mark in marks if isinstance(mark.func, ast.Attribute) and mark.func.attr == "apply_gradients"
-               and dotted(mark.func.value) == name]  # fmt: skip
+    applied = [mark for mark in marks if (it := called_on(mark, "apply_gradients")) is not None and dotted(it) == name]
     direct = [mark for mark in (*stepped, *applied) if module.loop_of(mark) is loop]
     return bool(direct) and not names_in(node.value) & set_within(module, loop)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from holter.check.edits import after
 from holter.check.problem import Edit, Hit
 from holter.finding import Cure
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.module import Module
 from holter.source.pipelines import pipeline_of
 from holter.source.values import argument
@@ -43,11 +43,10 @@ def examine(module: Module) -> Iterator[Hit]:
     """Look at what `fit` and the loops that train draw from."""
     if not module.imports.uses("tensorflow"):
         return
-    for call in module.calls:
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "fit":
-            given = argument(call, "x", 0)
-            if given is not None:
-                yield from _judge(module, given)
+    for call, _ in module.calls_of("fit"):
+        given = argument(call, "x", 0)
+        if given is not None:
+            yield from _judge(module, given)
     for loop in module.training.step_loops:
         if isinstance(loop, ast.For):
             over = loop.iter
@@ -57,8 +56,7 @@ def examine(module: Module) -> Iterator[Hit]:
 
 
 def _judge(module: Module, given: ast.expr) -> Iterator[Hit]:
-    if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr in ("take", "skip"):
-        given = given.func.value
+    given = called_on(given, "take", "skip") or given
     found = pipeline_of(module, given)
     if found is None or not found.whole or not found.root.startswith("tensorflow.data."):
         return

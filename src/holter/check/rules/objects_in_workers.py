@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.datasets import class_of_dataset, loaders, with_workers
 from holter.source.module import Module
 from holter.source.values import argument
@@ -55,7 +55,7 @@ def examine(module: Module) -> Iterator[Hit]:
         held = _held(module, owner)
         if held is not None:
             line, name = held
-            copies = f"each worker of line {call.lineno} comes to hold a copy of it"
+            copies = f"each worker of line {call.lineno} ends up with a copy of it"
             claim = f"`{name}` is a list of Python objects, and {copies}"
             yield Hit(line, claim)
 
@@ -74,8 +74,8 @@ def _held(module: Module, owner: ast.ClassDef) -> tuple[ast.stmt, str] | None:
             array = re.search(r"np\.|numpy|torch\.|pa\.", said)
             if _READS.search(said) and not array:
                 return node, dotted(node.targets[0])
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
-            name = dotted(node.func.value)
+        if isinstance(node, ast.Call) and (grown := called_on(node, "append")) is not None:
+            name = dotted(grown)
             loop = module.loop_of(node)
             rows = node.args and isinstance(node.args[0], ast.Dict)
             if name in read and loop is not None and (rows or _READS.search(module.said(loop))):

@@ -51,7 +51,7 @@ def examine(module: Module) -> Iterator[Hit]:
             continue
         if not _made_here(module, loop, lost):
             continue
-        claim = "the graph of each step is kept though nothing goes back through it a second time"
+        claim = "the graph of each step is kept though no second backward() uses it"
         yield Hit(module.statement_of(call), claim)
 
 

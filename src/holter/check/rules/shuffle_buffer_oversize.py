@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
+from holter.source.bindings import called_on
 from holter.source.module import Module
 from holter.source.pipelines import mapped, pipeline_of
 from holter.source.values import argument, number
@@ -34,14 +35,11 @@ _DECODES = re.compile(r"decode_(?:jpeg|png|image|raw)|parse_single_example")
 
 def examine(module: Module) -> Iterator[Hit]:
     """Look at what each large buffer holds."""
-    for call in module.calls:
-        func = call.func
-        if not isinstance(func, ast.Attribute) or func.attr != "shuffle":
-            continue
+    for call, owner in module.calls_of("shuffle"):
         many = number(module, argument(call, "buffer_size", 0))
         if many is None or many < _BATCHES:
             continue
-        found = pipeline_of(module, func.value)
+        found = pipeline_of(module, owner)
         if found is None:
             continue
         methods = found.methods
@@ -61,7 +59,5 @@ def examine(module: Module) -> Iterator[Hit]:
 
 
 def _decodes(module: Module, call: ast.Call) -> bool:
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != "map":
-        return False
-    function = mapped(module, call)
+    function = mapped(module, call) if called_on(call, "map") is not None else None
     return function is not None and bool(_DECODES.search(module.said(function)))

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.module import Module
 
 CODE = "HLT206"
@@ -51,7 +51,7 @@ def examine(module: Module) -> Iterator[Hit]:
         for handler in attempt.handlers:
             if _leaves_quietly(handler):
                 caught = ast.unparse(handler.type) if handler.type is not None else "everything"
-                claim = f"an error of the training ends the run with exit code 0: the handler is for {caught}"
+                claim = f"an error of the training ends the run with exit code 0: the handler catches {caught}"
                 yield Hit(_line(handler), claim, "error")
                 continue
             if not _wide(handler) or not all(_quiet(one) for one in handler.body):
@@ -78,8 +78,7 @@ def _steps(module: Module, attempt: ast.Try) -> bool:
             trains = module.training.lost(node) is not None or module.training.is_step(node)
             if trains and any(node in marks for marks in module.training.step_loops.values()):
                 return True
-            owner = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "fit" else None
-            if module.kinds.of(owner) in ("keras-model", "trainer"):
+            if module.kinds.of(called_on(node, "fit")) in ("keras-model", "trainer"):
                 return True
     return False
 

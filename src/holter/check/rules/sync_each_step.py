@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from holter.check.problem import Hit
 from holter.finding import Cure
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.graphs import losses_of
 from holter.source.module import Loop, Module
 from holter.source.values import names_in
@@ -61,12 +61,7 @@ def _tf_losses(module: Module, loop: Loop) -> set[str]:
     """Give the names of losses in a TensorFlow loop: what a tape differentiates, or a compiled step returns."""
     found: set[str] = set()
     for node in module.within(loop):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr == "gradient"
-            and node.args
-        ):
+        if isinstance(node, ast.Call) and called_on(node, "gradient") is not None and node.args:
             found |= {dotted(node.args[0])}
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
             function = module.callee(node.value)
@@ -87,7 +82,7 @@ def _reads(module: Module, loop: Loop, values: set[str]) -> list[ast.Call]:
         ):
             continue
         if (
-            (isinstance(call.func, ast.Attribute) and call.func.attr in _READS and _root(call.func.value) in values)
+            ((read := called_on(call, *_READS)) is not None and _root(read) in values)
             or (dotted(call.func) == "float" and call.args and dotted(call.args[0]) in values)
             or (dotted(call.func) == "print" and any(names_in(one) & values for one in call.args))
         ):

@@ -32,17 +32,12 @@ CURES = (Cure("set the gradients back before backward(), or after step()", "", "
 
 def examine(module: Module) -> Iterator[Hit]:
     """Look at each `zero_grad` among the statements beside it."""
-    for call in module.calls:
-        func = call.func
-        if not isinstance(func, ast.Attribute) or func.attr != "zero_grad":
-            continue
+    for call, owner in module.calls_of("zero_grad"):
         statement = module.parents.get(call)
         if not isinstance(statement, ast.stmt):
             continue
-        if _around(module, module.parents[statement], dotted(func.value)).get(statement) == ("backward", "step"):
-            yield Hit(
-                statement, "the gradients are set back to zero right before the step that was to use them", "error"
-            )
+        if _around(module, module.parents[statement], dotted(owner)).get(statement) == ("backward", "step"):
+            yield Hit(statement, "the gradients are set to zero right before the step that needs them", "error")
 
 
 @once

@@ -9,12 +9,11 @@ from .. import mapped_heap
 from ..aside import Lost, aside, can_fork
 from ..heap_replay import in_the_heap, stays, stretched_by
 from ..timeline import Summit, Timeline, between, summit, with_moments, without_spare_moments
-from ..unseen_cpu import unseen as unseen_on_cpu
+from . import unseen
 from .allocator_cuda import QUANTUM, reserved
 from .fake import Fakes
 from .kernels_cuda import Kernels, ask
 from .step import Recipe
-from .unseen_cuda import unseen as unseen_on_cuda
 
 _FIRST, _SECOND = 4, 7
 # A real step has small objects of its own between its tensors; with them the heap has more holes, by this share of the
@@ -31,7 +30,7 @@ class Drawing:
         self.has_holes = kind == "cpu" and not mapped_heap.is_set(os.environ)
         here = kind == "cpu" or (kind == "cuda" and torch.cuda.is_available())
         device = torch.device(kind, 0) if here and kind == "cuda" else torch.device("cpu")
-        self.fakes = Fakes(torch, recipe, device, kind, unseen_on_cuda if kind == "cuda" else unseen_on_cpu)
+        self.fakes = Fakes(torch, recipe, device, kind, unseen.on_cuda if kind == "cuda" else unseen.on_cpu)
         self.quantum = QUANTUM if kind == "cuda" else 64
         self.traces: dict[int, Timeline] = {}
         self.lines = True  # every block is a line in the batch size

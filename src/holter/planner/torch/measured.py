@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ...facts.host_memory import held, highest, status, trim
 from ..aside import Lost, aside, can_fork
 from ..mapped_heap import leave_no_holes
-from ..process_memory import held, highest, of_files
 from .blocks import checkpointed
 from .kernels_cuda import Taken, has_history, history, taken_by, watch_class
 from .step import Recipe, batch_for, drop_gradients, one_step, optimizer_for
@@ -41,6 +41,17 @@ Job = tuple[Recipe, int]
 
 # What a measured step may take of the room, and how many seconds it may last.
 SMALL, LONG = 0.10, 1.5
+
+
+def resident() -> int:
+    """What this process holds now, without what the C library keeps for later; no mark is set."""
+    trim()
+    return status("VmRSS")
+
+
+def of_files() -> int:
+    """Resident pages of files: libraries. A forked child begins with next to none of them."""
+    return status("RssFile")
 
 
 def device_of(torch: Any, kind: str) -> Any:

@@ -14,15 +14,14 @@ from ..aside import Lost, aside, can_fork
 from ..fit import CPU, CUDA, Correction, Interval, Point, corrected
 from ..largest import largest
 from ..memory_budget import memory_budget_for
-from ..process_memory import of_files, resident
 from ..settings import Setting, buys_most, rank, settings_for
 from ..timeline import PARTS
 from .blocks import blocks_of
 from .drawing import Drawing
 from .kernels_cuda import Kernels
-from .measured import LONG, SMALL, Measured, device_of, first_error, good, measure
+from .measured import LONG, SMALL, Measured, device_of, first_error, good, measure, of_files, resident
 from .step import Recipe, optimizer_for
-from .unseen_cuda import BLAS, BLAS_HOPPER, CONTEXT, FIXED
+from .unseen import BLAS, BLAS_HOPPER, CONTEXT, FIXED
 
 # Kernels are asked anew at the largest batch that was found, until it stays the same.
 _ROUNDS, _SAME = 4, 0.01
@@ -215,7 +214,7 @@ class Planner:
             found = self._table(seconds)
             plan["settings"], plan["buys_most"] = rank(found), buys_most(found)
         if not self.drawing.lines:
-            self.notes.append("memory does not grow in a line with the batch here: every size is traced by itself")
+            self.notes.append("memory does not grow linearly with the batch here, so every size is traced")
         plan["notes"] = self.notes
         plan["seconds"] = round(time.monotonic() - self.began, 2)
         return plan
@@ -245,7 +244,9 @@ class Planner:
         facts = {**facts_of(self.torch, self.recipe), "holes": self._may_be_mapped()}
         for setting in settings_for(self.kind, self.recipe.rows, facts):
             if time.monotonic() > until:
-                self.notes.append(f"{setting.name} and what follows was not tried: {seconds:.0f} s were over")
+                self.notes.append(
+                    f"{setting.name} and what follows was not tried: the time limit of {seconds:.0f} s is over"
+                )
                 break
             try:
                 if setting.changes not in drawings:

@@ -15,11 +15,8 @@ class AgentHello(ProcessEvent):
     ppid: int | None = None
     python: str = means("its version")
     role: str = means("`trainer`, `worker`, `python`")
-    argv0: str = ""
     file: str = means("the script")
-    rank: str | int | None = means("as the launcher says, like the next two")
-    local_rank: str | int | None = None
-    world_size: str | int | None = None
+    rank: str | int | None = means("as the launcher says")
     inherited: float | None = means("resident bytes that a forked worker shared with its parent at the fork")
 
 

@@ -37,7 +37,6 @@ class ProcessGone(ProcessEvent):
     KIND = "process-gone"
 
     role: str = ""
-    lived: float | None = means("seconds")
 
 
 @schema
@@ -131,7 +130,6 @@ class SignalReceived(Event):
     sender_pid: int | None = None
     sender_uid: int | None = None
     sender: str = means("its name")
-    action: str = ""
 
 
 @schema
@@ -294,7 +292,6 @@ class Detached(ProcessEvent):
     KIND = "detached"
 
     cpu: float | None = means("cores that it kept busy")
-    moved: float | None = means("bytes read and written while it was watched")
 
 
 @schema
@@ -313,7 +310,6 @@ class Spawned(ProcessEvent):
 
     KIND = "spawned"
 
-    pgid: int | None = None
     relayed: bool | None = means("its output goes through us")
 
 
@@ -325,7 +321,6 @@ class StartFailed(Event):
 
     errno: int | None = None
     error: str = ""
-    forked: bool | None = means("false when not even a process could be made")
 
 
 @schema
@@ -348,7 +343,6 @@ class Ended(Exited):
     KIND = "end"
 
     hung: bool | None = None
-    left_behind: tuple[int, ...] = means("pids")
     because: str = ""
 
 

@@ -134,9 +134,7 @@ class Processes(Reading):
     swap: float | None = None
     cpu_s: float | None = None
     sys_s: float | None = means("the part of it spent in the kernel")
-    minflt: int | None = None
     majflt: float | None = None
-    ctx_voluntary: int | None = None
     ctx_involuntary: float | None = None
     read_bytes: float | None = None
     write_bytes: float | None = None
@@ -152,7 +150,6 @@ class ProcessPages(Row):
 
     pid: int | None = None
     pss: float | None = means("each shared page counted in part")
-    uss: float | None = means("pages of its own")
     rss: float | None = means("all of its pages")
 
 
@@ -163,7 +160,6 @@ class Proportional(Reading):
     PROBE = "proportional"
 
     pss: float | None = means("each shared page counted once")
-    uss: float | None = means("pages that one process alone has")
     rss: float | None = means("the resident sizes at the same moment, in which shared pages count many times")
     rows: tuple[ProcessPages, ...] = means("of each process", key="list")
 
@@ -210,7 +206,6 @@ class Cgroup(Reading):
     refault_anon: float | None = means("pages that came back from swap after they had been thrown out")
     refault_file: float | None = means("the same, from files")
     some_us: float | None = means("microseconds in which a task of the group waited for memory; version 2")
-    full_us: float | None = means("in which all of them did")
     cpu_limit: float | None = means("cores")
     swap_usage: float | None = None
     swap_limit: float | None = None
@@ -232,8 +227,6 @@ class MachineMemory(Reading):
     total: float | None = None
     available: float | None = None
     free: float | None = None
-    cached: float | None = None
-    dirty: float | None = None
     shmem: float | None = None
     swap_total: float | None = None
     swap_free: float | None = None
@@ -246,10 +239,7 @@ class VirtualMemory(Reading):
     PROBE = "vm"
 
     pswpin: float | None = None
-    pswpout: float | None = None
-    pgmajfault: float | None = None
     oom_kill: int | None = None
-    pgscan_direct: float | None = None
 
 
 @schema
@@ -257,9 +247,7 @@ class Waits(Row):
     """How long something waited for one resource."""
 
     some_us: float | None = means("microseconds in which a task waited")
-    full_us: float | None = means("in which all of them did")
     some10: float | None = means("per cent, last 10 s")
-    full10: float | None = means("per cent, last 10 s")
 
 
 @schema
@@ -280,7 +268,6 @@ class Load(Reading):
     PROBE = "load"
 
     load1: float | None = None
-    running: int | None = None
     cpus: int | None = None
 
 
@@ -311,7 +298,6 @@ class Network(Reading):
     PROBE = "network"
 
     rx_bytes: float | None = None
-    tx_bytes: float | None = None
 
 
 @schema
@@ -335,7 +321,6 @@ class ResourceLimits(Reading):
     data: float | None = None
     nproc: int | None = means("processes and threads")
     core: float | None = None
-    fsize: float | None = None
 
 
 @schema
@@ -359,10 +344,6 @@ class Gpu(Row):
     used: float | None = None
     tree: float | None = means("held by the run's processes")
     util: float | None = means("per cent of the time")
-    memory_util: float | None = means("per cent of the time")
-    temperature: float | None = means("°C")
-    power_w: float | None = means("watts")
-    sm_mhz: float | None = None
     throttle: tuple[str, ...] = means("why it runs slower, in words")
     ecc_uncorrected: int | None = None
     processes: tuple[GpuProcess, ...] = ()
@@ -415,11 +396,9 @@ class Apple(Reading):
 
     footprint: float | None = means("of the tree")
     pressure_level: int | None = means("1, 2 or 4")
-    compressed: float | None = None
     swap_used: float | None = None
     swap_total: float | None = None
     free: float | None = None
-    wired: float | None = None
     rows: tuple[Footprint, ...] = means("of each process", key="list")
 
 

@@ -70,7 +70,7 @@ class Watch:
     """Follows every trainer of a run."""
 
     def __init__(self) -> None:
-        self._patients: dict[int, WatchedProcess] = {}
+        self._watched: dict[int, WatchedProcess] = {}
         self._activity: list[Activity] = []
 
     def observe(self, now: float, agents: list[dict[str, Any]], activity: Activity | None) -> list[tuple[str, Any]]:
@@ -82,106 +82,106 @@ class Watch:
             self._activity = [*[a for a in self._activity if now - a.m <= 3600.0], activity][-4000:]
         found: list[tuple[str, Any]] = []
         present = {agent["pid"] for agent in agents}
-        for pid in [pid for pid in self._patients if pid not in present]:
-            del self._patients[pid]
+        for pid in [pid for pid in self._watched if pid not in present]:
+            del self._watched[pid]
         for agent in agents:
-            patient = self._patients.setdefault(agent["pid"], WatchedProcess(since=now))
+            process = self._watched.setdefault(agent["pid"], WatchedProcess(since=now))
             sign = (agent["step"], agent["since"], agent["activity"])
-            if sign != patient.sign:
-                found += self._sign_of_life(patient, agent, sign, now)
+            if sign != process.sign:
+                found += self._sign_of_life(process, agent, sign, now)
                 continue
-            patient.seen = now
+            process.seen = now
             # Of a program that has not begun to train, only a wait that nothing can end is told from what it may be at.
-            suspicion = self._early(patient, agent, now) if agent.get("bare") else self._silent(patient, agent, now)
+            suspicion = self._early(process, agent, now) if agent.get("bare") else self._silent(process, agent, now)
             if suspicion is not None:
                 found.append(("look" if suspicion.early else "suspect", suspicion))
         return found
 
     def told(self, pid: int) -> None:
         """The silence was confirmed and told: once is enough."""
-        if pid in self._patients:
-            self._patients[pid].told = True
+        if pid in self._watched:
+            self._watched[pid].told = True
 
     def not_a_hang(self, pid: int, now: float, patience: float = 0.0) -> None:
         """The stacks say that it moves, or that it is at something that takes long: look again later."""
-        patient = self._patients.get(pid)
-        if patient is not None:
-            patient.patience = max(patient.patience, patience)
-            patient.not_before = now + max(SHORTEST, (now - patient.since) * 0.5)
+        process = self._watched.get(pid)
+        if process is not None:
+            process.patience = max(process.patience, patience)
+            process.not_before = now + max(SHORTEST, (now - process.since) * 0.5)
 
     def suspended(self, now: float) -> None:
         """The run or the machine was stopped for a while: the time does not count."""
-        for patient in self._patients.values():
-            patient.since = now
+        for process in self._watched.values():
+            process.since = now
         self._activity.clear()
 
     def _sign_of_life(
-        self, patient: WatchedProcess, agent: dict[str, Any], sign: tuple[float, ...], now: float
+        self, process: WatchedProcess, agent: dict[str, Any], sign: tuple[float, ...], now: float
     ) -> list[tuple[str, Any]]:
         found: list[tuple[str, Any]] = []
-        if patient.sign:
-            silence = max(0.0, max(agent["since"], agent["activity"]) - patient.since)
-            steps = agent["step"] - patient.sign[0]
-            if steps > 1 and not patient.told:
+        if process.sign:
+            silence = max(0.0, max(agent["since"], agent["activity"]) - process.since)
+            steps = agent["step"] - process.sign[0]
+            if steps > 1 and not process.told:
                 # Several steps since the last look: the time between two looks is none of their silences.
-                silence = max(silence / steps, patient.seen - patient.since)
+                silence = max(silence / steps, process.seen - process.since)
             # The first step may have been a minute of compiling: that says nothing of the others.
-            name = "start" if patient.sign[0] == 0 else _family(patient.phase)
+            name = "start" if process.sign[0] == 0 else _family(process.phase)
             # The silence that was told as a hang teaches nothing, or the next one would be given hours.
-            if patient.told:
+            if process.told:
                 found.append(("over", (agent["pid"], silence)))
             else:
-                patient.longest[name] = max(patient.longest.get(name, 0.0), silence)
-        patient.sign = sign
-        patient.since = max(agent["since"], agent["activity"]) if agent["since"] else now
-        patient.phase = agent["phase"]
-        patient.told = False
-        patient.seen = patient.since
-        patient.not_before = patient.patience = 0.0
+                process.longest[name] = max(process.longest.get(name, 0.0), silence)
+        process.sign = sign
+        process.since = max(agent["since"], agent["activity"]) if agent["since"] else now
+        process.phase = agent["phase"]
+        process.told = False
+        process.seen = process.since
+        process.not_before = process.patience = 0.0
         return found
 
-    def _silent(self, patient: WatchedProcess, agent: dict[str, Any], now: float) -> Suspicion | None:
-        silence = now - patient.since
-        if patient.told or silence < SHORTEST or now < patient.not_before:
+    def _silent(self, process: WatchedProcess, agent: dict[str, Any], now: float) -> Suspicion | None:
+        silence = now - process.since
+        if process.told or silence < SHORTEST or now < process.not_before:
             return None
-        limit, learned = self._limit(patient, agent)
+        limit, learned = self._limit(process, agent)
         if silence < limit:
-            return self._early(patient, agent, now)
-        did = self._did(patient.since, now)
+            return self._early(process, agent, now)
+        did = self._did(process.since, now)
         cpu, moving = did or (0.0, 0.0)
         if did is None or cpu >= BUSY_CORES or moving >= MOVING_BYTES:
             limit = max(BUSY_SHORTEST, limit * BUSY_TIMES)
             if silence < limit:
                 return None
             learned += "; longer, since it is busy" if did else "; longer, since it may be busy"
-        return Suspicion(agent["pid"], patient.since, agent["phase"], agent["step"], limit, learned, cpu)
+        return Suspicion(agent["pid"], process.since, agent["phase"], agent["step"], limit, learned, cpu)
 
-    def _early(self, patient: WatchedProcess, agent: dict[str, Any], now: float) -> Suspicion | None:
+    def _early(self, process: WatchedProcess, agent: dict[str, Any], now: float) -> Suspicion | None:
         """A phase that may take long, in which nothing moves at all: worth a look, in case nothing ever will."""
         name = "start" if agent["step"] == 0 else _family(agent["phase"])
         done = agent["planned"] and agent["step"] >= agent["planned"]
-        silence, limit = now - patient.since, IN_A_LONG_PHASE
-        if name not in LONG_PHASES or done or patient.told or silence < limit or now < patient.not_before:
+        silence, limit = now - process.since, IN_A_LONG_PHASE
+        if name not in LONG_PHASES or done or process.told or silence < limit or now < process.not_before:
             return None
-        did = self._did(patient.since, now)
+        did = self._did(process.since, now)
         if did is None or did[0] >= NO_CORES or did[1] >= MOVING_BYTES:
             return None
         learned = "nothing in the run moves at all"
-        return Suspicion(agent["pid"], patient.since, agent["phase"], agent["step"], limit, learned, did[0], early=True)
+        return Suspicion(agent["pid"], process.since, agent["phase"], agent["step"], limit, learned, did[0], early=True)
 
-    def _limit(self, patient: WatchedProcess, agent: dict[str, Any]) -> tuple[float, str]:
+    def _limit(self, process: WatchedProcess, agent: dict[str, Any]) -> tuple[float, str]:
         name = "start" if agent["step"] == 0 else _family(agent["phase"])
-        longest = patient.longest.get(name, 0.0)
+        longest = process.longest.get(name, 0.0)
         limit = max(SHORTEST, longest * TIMES)
         learned = f"{TIMES:.0f} times the longest silence before it, {longest:.1f} s"
         if limit == SHORTEST:
             learned = f"no silence before it was longer than {max(longest, 0.1):.1f} s"
         if name in LONG_PHASES and limit < LONG_PHASES[name]:
-            limit, learned = LONG_PHASES[name], f"what a {name} may take before it is known"
+            limit, learned = LONG_PHASES[name], f"the default for a {name}, before this run has had one"
         if agent["planned"] and agent["step"] >= agent["planned"] and limit < AFTER_THE_LAST_STEP:
             limit, learned = AFTER_THE_LAST_STEP, "all planned steps are done"
-        if patient.patience > limit:
-            limit, learned = patient.patience, "its own functions say that it takes long"
+        if process.patience > limit:
+            limit, learned = process.patience, "by their names, its functions take long"
         return limit, learned
 
     def _did(self, since: float, now: float) -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""From a suspicious silence to a stall that is told: two looks at the take, with a pause between them."""
+"""From a suspicious silence to a stall that is told: two looks at the stacks, with a pause between them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Suspect:
 
 
 class Stalls:
-    """Asks the watch at every tick, takes take when it suspects, and tells what both looks confirm."""
+    """Asks the watch at every tick, takes stacks when it suspects, and tells what both looks confirm."""
 
     def __init__(self, agents: Agents, agent_dir: Path | None, event: Event, say: Callable[[str], None]) -> None:
         self.agents = agents
@@ -120,7 +120,7 @@ class Stalls:
         self._look_again(now, states)
 
     def _before_training(self, now: float) -> list[dict[str, Any]]:
-        """Python processes that can be asked for their take and have made no step: known by when they were met."""
+        """Python processes that can be asked for their stacks and have made no step: known by when they were met."""
         bare = [pid for pid in self._parents if pid in self.agents.armed and pid not in self.agents.rings]
         self._met = {pid: self._met.get(pid, now) for pid in bare}
         state = {"phase": "start", "activity": 0.0, "step": 0, "epoch": 0, "planned": 0, "bare": True}
@@ -196,7 +196,7 @@ class Stalls:
         self.hung = True
 
     def _stacks_of(self, pid: int, look: int) -> list[dict[str, Any]]:
-        """One process's take into the record, by all ways that work; returns those with Python frames."""
+        """One process's stacks into the record, by all ways that work; returns those with Python frames."""
         fields: dict[str, Any] = {"pid": pid, "role": self.agents.role(pid), "reason": "stall", "round": look}
         threads, via = take.from_agent(pid, self.agent_dir) if self.agent_dir is not None else ([], "")
         if threads:
@@ -214,7 +214,7 @@ class Stalls:
         return len(seen) >= 3 and sum(seen) > 0.5 * len(seen)
 
     def _stacks_of_others(self, told: int) -> None:
-        """The take of data workers and of other ranks too, twice: who waits is rarely the one that is stuck."""
+        """The stacks of data workers and of other ranks too, twice: who waits is rarely the one that is stuck."""
         part = self.agents.role
         plain = [
             pid for pid, above in self._parents.items() if above == told and part(pid) not in ("worker", "trainer")

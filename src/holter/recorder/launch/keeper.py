@@ -56,11 +56,11 @@ class Keeper:
         try:
             ready = self._fork()
         except OSError as error:
-            self.tell("failed", errno=error.errno, error=os.strerror(error.errno or 0), forked=False)
+            self.tell("failed", errno=error.errno, error=os.strerror(error.errno or 0))
             return
         threads = self._begin()
         # Told before the command begins: if we are killed from here on, the recorder knows whose end to wait for.
-        self.tell("spawned", pid=self.pid, pgid=self.pid, relayed=threads is not None)
+        self.tell("spawned", pid=self.pid, relayed=threads is not None)
         for fd in self.streams.to_close:
             os.close(fd)
         failure = self._failure(ready)
@@ -297,7 +297,7 @@ class Started:
         while b"\n" not in self.heard:
             piece = self.link.recv(4096)
             if not piece:
-                raise OSError(errno.ECHILD, "the process that was to start it was killed")
+                raise OSError(errno.ECHILD, "the process that starts the command was killed")
             self.heard += piece
         told = json.loads(self.heard.partition(b"\n")[0])
         if told["k"] == "failed":
@@ -346,7 +346,7 @@ class Started:
         for number in range(len(self.streams.relays)):
             self.passed_on(number)
 
-    def part(self) -> None:
+    def release(self) -> None:
         """Let the keeper go; it stays only while something that the command left behind still writes."""
         self.link.close()
         self.close_sources()

@@ -8,6 +8,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +17,47 @@ from holter.record import environment, place
 from holter.record.privacy import mask_command
 from holter.record.writer import RecordWriter
 from holter.recorder.launch import keeper, oom_score, run_dir, state_dir, streams
-from holter.recorder.launch.attempt import Attempt, Healer, Next
 from holter.recorder.launch.become import Order, become_plainly
 from holter.recorder.launch.run_facts import facts_of_run
 from holter.recorder.launch.signals import Signals
-from holter.recorder.launch.state_dir import StateRoom
+from holter.recorder.launch.state_dir import StateDirs
 from holter.recorder.launch.terminal import Terminal
 from holter.recorder.loop.forecast_hook import Foresee
 
 if TYPE_CHECKING:
-    from holter.recorder.loop.recorder import Outcome
+    from holter.recorder.loop.recorder import Outcome, Recorder
 
-_LARGE = 256 << 20  # bytes of shared memory: a record is at most a fifth of that
+_SHM_MIN_BYTES = 256 << 20  # of shared memory: a record is at most a fifth of that
+
+
+@dataclass
+class Next:
+    """What follows an attempt that has ended: another one with a change, or the end, and why."""
+
+    restart: dict[str, Any] | None = None  # the words of it, as an `intervention`
+    environ: dict[str, str] = field(default_factory=dict)
+    declined: str = ""
+    exit_code: int | None = None  # in place of the command's own
+
+
+@dataclass
+class Attempt:
+    """One start of the command, and how it went."""
+
+    number: int
+    folder: Path | None = None
+    writer: RecordWriter | None = None
+    recorder: Recorder | None = None
+    outcome: Outcome | None = None
+    release_keeper: Callable[[], None] = lambda: None
+
+    @property
+    def name(self) -> str | None:
+        return self.folder.name if self.folder is not None else None
+
+
+# Asked with the record's folder once an attempt has ended, under `--heal` alone.
+Healer = Callable[[Path], Next]
 
 
 class Launch:
@@ -67,21 +97,21 @@ class Launch:
         # the command's.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.oom_score_adj = oom_score.own()
-        room = state_dir.make() if self.heal is not None and self.healer is not None else None
+        states = state_dir.make() if self.heal is not None and self.healer is not None else None
         try:
-            return self._run(show, signals, room)
+            return self._run(show, signals, states)
         finally:
-            if room is not None:
-                room.clear()
+            if states is not None:
+                states.clear()
 
-    def _run(self, show: Callable[[Path], None], signals: Signals, room: StateRoom | None) -> int:
+    def _run(self, show: Callable[[Path], None], signals: Signals, states: StateDirs | None) -> int:
         before: Attempt | None = None
         following = Next()
         environ: dict[str, str] = dict(self.planned)
         while True:
             attempt = Attempt(before.number + 1 if before is not None else 1)
             environ.update(following.environ)
-            self._start(attempt, signals, room, environ, before)
+            self._start(attempt, signals, states, environ, before)
             outcome = attempt.outcome
             assert outcome is not None
             if outcome.failed:
@@ -89,12 +119,12 @@ class Launch:
             following = self._following(attempt, signals)
             if following.restart is None:
                 break
-            attempt.part()
+            attempt.release_keeper()
             before = attempt
             self.restarted.append({"attempt": attempt.number + 1, "before": before.name, **following.restart})
         if attempt.folder is not None:
             self._show(show, attempt.folder)
-        attempt.part()
+        attempt.release_keeper()
         if following.exit_code is not None:
             return following.exit_code
         return EXIT_HUNG if outcome.hung else outcome.exit_code
@@ -103,7 +133,7 @@ class Launch:
         self,
         attempt: Attempt,
         signals: Signals,
-        room: StateRoom | None,
+        states: StateDirs | None,
         changes: dict[str, str],
         before: Attempt | None,
     ) -> None:
@@ -116,8 +146,8 @@ class Launch:
         environ.update(self.lent)
         for name in environment.OF_AN_ATTEMPT:  # nothing of this reaches a run that is started within a healed one
             environ.pop(name, None)
-        if room is not None:
-            environ.update({**room.attempt_environ(attempt.number), **changes})
+        if states is not None:
+            environ.update({**states.attempt_environ(attempt.number), **changes})
         command = [*self.command, *(self.resume_args if before is not None else ())]
         order = Order(command, environ, folder, agents, terminal.at_once, signals.before, self.oom_score_adj)
         try:
@@ -127,12 +157,12 @@ class Launch:
             attempt.folder = before.folder if before is not None else None
             attempt.outcome = self._without_us(order, before, error)
             return
-        attempt.part = started.part
+        attempt.release_keeper = started.release
         # From here on the command runs; whatever goes wrong with us is not to cost its exit code.
         try:
             attempt.outcome = self._record(attempt, started, writer, signals, terminal)
         except Exception as error:
-            self.tell(f"the run is no longer recorded ({type(error).__name__}: {error}); the command goes on")
+            self.tell(f"recording has stopped ({type(error).__name__}: {error}). The command goes on")
             known = attempt.recorder.outcome if attempt.recorder is not None else None
             attempt.outcome = known or _only_wait(started)
         terminal.give_back()
@@ -164,7 +194,7 @@ class Launch:
         if before is not None and before.outcome is not None:
             self.tell(f"not started again: no process can be started ({why})")
             return before.outcome
-        self.tell(f"no process of ours can be started ({why}); the command runs, but is not recorded")
+        self.tell(f"Holter can't start its own processes ({why}). The command runs, but is not recorded")
         order.environ = dict(os.environ)
         try:
             become_plainly(order)
@@ -229,7 +259,7 @@ class Launch:
             attempt.writer.close()
             return following
         except Exception as error:  # a run that can't be healed is what it was without us
-            self.tell(f"it could not be judged whether to start it again ({type(error).__name__}: {error})")
+            self.tell(f"Holter could not decide whether to start it again ({type(error).__name__}: {error})")
             return Next()
 
     def _show(self, show: Callable[[Path], None], folder: Path) -> None:
@@ -255,9 +285,9 @@ class Launch:
                 folder = _probe(place.new_run(Path(tempfile.mkdtemp(prefix="holter-records-", dir=elsewhere))))
             except OSError:
                 continue
-            self.tell(f"records can't be written to {wanted} ({why}); this run is recorded in {folder}")
+            self.tell(f"records can't be written to {wanted} ({why}). This run is recorded in {folder}")
             return folder
-        self.tell(f"records can't be written to {wanted} ({why}); the command runs, but is not recorded")
+        self.tell(f"records can't be written to {wanted} ({why}). The command runs, but is not recorded")
         return None
 
     def _make_writer(self, order: Order, attempt: Attempt, before: Attempt | None) -> RecordWriter | None:
@@ -271,7 +301,7 @@ class Launch:
             writer.meta(facts)
         except Exception as error:
             why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-            self.tell(f"the record can't be written ({why}); the command runs, but is not recorded")
+            self.tell(f"the record can't be written ({why}). The command runs, but is not recorded")
             return None
         return writer
 
@@ -342,21 +372,18 @@ def _only_wait(started: keeper.Started) -> Outcome:
 
 def _elsewhere() -> Iterator[str]:
     """Where a record may lie instead: the temporary folder, or shared memory that is large enough for the run, too."""
-    try:
-        yield tempfile.gettempdir()
-    except OSError:
-        pass  # a read-only root, and none was mounted
-    try:
-        free = os.statvfs("/dev/shm")
-        if free.f_bavail * free.f_frsize >= _LARGE:
-            yield "/dev/shm"
-    except OSError:
-        pass
+    for base in reversed(run_dir.bases()):
+        try:
+            free = os.statvfs(base)
+        except OSError:
+            continue
+        if base != run_dir.SHARED_MEMORY or free.f_bavail * free.f_frsize >= _SHM_MIN_BYTES:
+            yield base
 
 
 def _probe(folder: Path) -> Path:
     """Make sure that the folder takes more than its own name: a full disk shows itself only when written to."""
-    path = folder / ".room"
+    path = folder / ".probe"
     try:
         path.write_bytes(bytes(512 * 1024))
     finally:

@@ -7,6 +7,7 @@ never keeps the recorder from its work, and the training least of all.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -14,11 +15,12 @@ import urllib.request
 from typing import Any
 
 from holter.own_process import own_process
-from holter.recorder.platform import here
 
 _TIMEOUT = 5.0  # seconds for one POST
 _WAIT = 6.0  # seconds at the end of the run for notices that are still on their way
 _MOST = 50  # notices of one run: a run that stumbles on for days is not to fill a channel
+# The words come as arguments: nothing in them can become part of the script.
+_MAC_SCRIPT = "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend run"
 
 
 class Notices:
@@ -77,13 +79,20 @@ def post(url: str, notice: dict[str, Any]) -> None:
 
 
 def on_desktop(notice: dict[str, Any]) -> None:
-    """By the desktop's own program; one that is not there is an error that says so."""
-    desktop = here("desktop", "recorder.launch")
-    if desktop is None:
-        raise OSError(f"no desktop is known on {sys.platform}")
+    """By the desktop's own program."""
     title = "Holter: " + str(notice["run"].get("name") or notice["run"].get("command") or "a run")
-    command: list[str] = desktop.command(title, str(notice["text"]))
+    command = desktop_command(title, str(notice["text"]))
     subprocess.run(command, check=True, timeout=_TIMEOUT, stdin=subprocess.DEVNULL, capture_output=True)
+
+
+def desktop_command(title: str, text: str) -> list[str]:
+    """What shows a notice on this desktop; the text is never taken for an option."""
+    if sys.platform == "darwin":
+        return ["osascript", "-e", _MAC_SCRIPT, title, text]
+    program = shutil.which("notify-send")  # it comes with libnotify
+    if program is None:
+        raise OSError("notify-send is not installed. Install libnotify, or give a URL: --notify=URL")
+    return [program, "--app-name=Holter", "--", title, text]
 
 
 def main() -> None:

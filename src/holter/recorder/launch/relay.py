@@ -10,7 +10,7 @@ import sys
 import termios
 from collections.abc import Callable
 
-from holter.recorder.launch.streams import Relay, wait_for_room
+from holter.recorder.launch.streams import Relay, writable
 
 _AT_ONCE = 65536
 
@@ -92,7 +92,7 @@ def _write_all(fd: int, data: bytes) -> bool:
             view = view[os.write(fd, view) :]
         except OSError as error:
             if error.errno == errno.EAGAIN:  # the user's own stream may be non-blocking
-                wait_for_room(fd, 1.0)
+                writable(fd, 1.0)
             elif error.errno != errno.EINTR:
                 return False
     return True

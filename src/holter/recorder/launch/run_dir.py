@@ -18,7 +18,8 @@ from holter.record.reader import start_time
 from holter.recorder.loop.processes import lives
 
 OWNER = "owner.json"
-_ROOM = 8 << 20
+SHARED_MEMORY = "/dev/shm"
+_MIN_BYTES = 8 << 20
 _DAY = 86400.0
 ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 INJECT = Path(holter.__file__).resolve().parent / "agent" / "inject"
@@ -26,21 +27,22 @@ INJECT = Path(holter.__file__).resolve().parent / "agent" / "inject"
 
 def make() -> Path | None:
     """A private folder: in shared memory when 8 MB are free there, else in the temporary folder, else None."""
-    for base in _bases():
+    for base in bases():
         try:
             free = os.statvfs(base)
-            if free.f_bavail * free.f_frsize >= _ROOM:
+            if free.f_bavail * free.f_frsize >= _MIN_BYTES:
                 return Path(tempfile.mkdtemp(prefix=f"holter-{os.getuid()}-", dir=base))
         except OSError:
             continue
     return None
 
 
-def _bases() -> list[str]:
+def bases() -> list[str]:
+    """The folders that are open to all: shared memory, and the temporary folder where there is one."""
     try:
-        return ["/dev/shm", tempfile.gettempdir()]
+        return [SHARED_MEMORY, tempfile.gettempdir()]
     except OSError:  # a read-only root, and no temporary folder was mounted
-        return ["/dev/shm"]
+        return [SHARED_MEMORY]
 
 
 def note_owner(agent_dir: Path, keeper: int, folder: Path | None) -> None:
@@ -54,7 +56,7 @@ def note_owner(agent_dir: Path, keeper: int, folder: Path | None) -> None:
 
 def clear_abandoned() -> None:
     """Bring home what runs left behind whose keeper is gone too; nothing of a living run is touched."""
-    for base in set(_bases()):
+    for base in set(bases()):
         for agent_dir in Path(base).glob(f"holter-{os.getuid()}-*"):
             try:
                 if not _ours(agent_dir):

@@ -65,7 +65,7 @@ class Signals:
             self.early.append(number)
         else:
             self._send(number)
-        self.seen.put({"signal": signal.Signals(number).name, "action": "passed on", **sender})
+        self.seen.put({"signal": signal.Signals(number).name, **sender})
 
     def _next(self) -> tuple[int, dict[str, Any]]:
         if not hasattr(signal, "sigwaitinfo"):  # macOS: the sender can't be known

@@ -18,7 +18,7 @@ from holter.recorder.loop.processes import lives
 
 
 @dataclass
-class StateRoom:
+class StateDirs:
     """Where the state lies."""
 
     fast: Path | None
@@ -36,16 +36,16 @@ class StateRoom:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def make() -> StateRoom:
+def make() -> StateDirs:
     """Make the folders, private to the user; one that can't be had is done without.
 
     They are the recorder's: a keeper ends with its attempt, and a run that is started just then would take them for
     abandoned.
     """
-    room = StateRoom(run_dir.make(), _on_disk())
-    if room.fast is not None:
-        run_dir.note_owner(room.fast, os.getpid(), None)
-    return room
+    made = StateDirs(run_dir.make(), _on_disk())
+    if made.fast is not None:
+        run_dir.note_owner(made.fast, os.getpid(), None)
+    return made
 
 
 def _on_disk() -> Path | None:

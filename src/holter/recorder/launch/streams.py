@@ -169,19 +169,14 @@ def copy_size(real: int, ours: int) -> bool:
 
 def readable(fds: list[int], seconds: float) -> list[int]:
     """Those that can be read now, or within that time; unlike `select` for numbers of any size."""
-    if not hasattr(select, "poll"):
-        return select.select(fds, [], [], seconds)[0]
     poll = select.poll()
     for fd in fds:
         poll.register(fd, select.POLLIN)
     return [fd for fd, _what in poll.poll(seconds * 1000)]
 
 
-def wait_for_room(fd: int, seconds: float) -> None:
-    """Until something can be written, or that time has passed."""
-    if not hasattr(select, "poll"):
-        select.select([], [fd], [], seconds)
-        return
+def writable(fd: int, seconds: float) -> bool:
+    """Wait until something can be written, or that time has passed; True where it can."""
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
-    poll.poll(seconds * 1000)
+    return bool(poll.poll(seconds * 1000))

@@ -1,4 +1,4 @@
-"""A look at a process that was not started under Holter: probes and take for a few seconds."""
+"""A look at a process that was not started under Holter: probes and stacks for a few seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holter.recorder.platform import here
 from holter.recorder.stacks import take
 
 SECONDS = 5.0
-_OTHERS = 8  # further Python processes of the tree whose take are read
+_OTHERS = 8  # further Python processes of the tree whose stacks are read
 
 
 def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
@@ -63,21 +63,21 @@ def attach(pid: int, folder: Path, seconds: float = SECONDS) -> None:
             phase="attached",
             step=0,
             limit=seconds,
-            learned="the time that Holter watched",
+            learned="the time for which Holter watched",
             cpu=round(cpu, 4),
             same_place=bool(second),
             code=spot.get("code", ""),
             **{name: spot[name] for name in ("file", "line", "function") if name in spot},
             **waits,
         )
-    writer.event("detached", pid=pid, cpu=round(cpu, 4), moved=round(moved))
+    writer.event("detached", pid=pid, cpu=round(cpu, 4))
     writer.close()
 
 
 def check(pid: int) -> None:
     """Refuse what can't be watched, with the reason."""
     if pid <= 0:
-        raise NoSuchProcess(f"{pid} is not the number of a process")
+        raise NoSuchProcess(f"{pid} is not a process id")
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -85,11 +85,11 @@ def check(pid: int) -> None:
     except PermissionError:
         raise NotPermitted(f"process {pid} belongs to another user", f"Try: sudo holter attach {pid}") from None
     if not lives(pid):
-        raise NoSuchProcess(f"process {pid} has ended; only its entry is left until its parent looks (a zombie)")
+        raise NoSuchProcess(f"process {pid} has ended, and only waits for its parent to collect it (a zombie)")
 
 
 def _choose(pid: int, tree: list[int]) -> tuple[int, list[int]]:
-    """Whose take to read: the process itself, or the Python under a shell or launcher; and its other Pythons."""
+    """Whose stacks to read: the process itself, or the Python under a shell or launcher; and its other Pythons."""
     pythons = [one for one in tree if is_python(one, command_of(one))]
     if is_python(pid, command_of(pid)) or not pythons:
         target = pid

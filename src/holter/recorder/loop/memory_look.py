@@ -1,8 +1,8 @@
-"""Between two samples: when a process's memory shoots up, its take are taken while it still has any.
+"""Between two samples: when a process's memory shoots up, its stacks are taken while it still has any.
 
 A step that does not fit takes a container from half full to dead in a fraction of a second, and a kill for want of
 memory leaves no traceback. So the largest processes are glanced at twenty times a second, one small file each, and
-one that grows fast against what is left is asked for its take. Nothing is waited for: the answer is read at a later
+one that grows fast against what is left is asked for its stacks. Nothing is waited for: the answer is read at a later
 glance, from a file that outlives the process.
 """
 
@@ -34,7 +34,7 @@ class _Watched:
 
 
 class MemoryLook:
-    """Told of each sample, asked at each glance; takes take of what grows fast."""
+    """Told of each sample, asked at each glance; takes stacks of what grows fast."""
 
     def __init__(
         self,

@@ -35,7 +35,6 @@ from holter.recorder.loop.memory_look import EVERY as GLANCE_EVERY
 from holter.recorder.loop.memory_look import MemoryLook, resident_here
 from holter.recorder.loop.processes import command_of, is_python, lives, parent_of, signal_all, signal_group
 from holter.recorder.loop.sampler import Sampler
-from holter.recorder.loop.sleep_clock import asleep
 from holter.recorder.loop.slow_look import SlowLook
 from holter.recorder.loop.why_no_agent import why_no_agent
 from holter.recorder.platform import here
@@ -45,6 +44,8 @@ _COSTS_EVERY = 60.0
 _GRACE = 10.0  # seconds between asking and forcing
 _POLL = 0.1  # seconds between looks for signals, where there is no thread that could wait for them
 _SUSPENDED = 3.0  # a gap between the two clocks, or between two ticks, that no load explains
+# Linux counts sleep in BOOTTIME and not in MONOTONIC; macOS in MONOTONIC and not in UPTIME_RAW.
+_SLEEP_CLOCKS = (("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"), ("CLOCK_MONOTONIC", "CLOCK_UPTIME_RAW"))
 
 
 @dataclass
@@ -92,7 +93,7 @@ class Recorder:
         self.finder: Any = None
         self._final: dict[str, Any] = {}
         self._ending: dict[str, Any] | None = None
-        self.known: dict[int, dict[str, Any]] = {}
+        self.known: dict[int, Any] = {}  # pid -> when it began
         self.outcome: Outcome | None = None
         self.drained = False
         self.stopped_for_hang = False
@@ -281,7 +282,7 @@ class Recorder:
             self._guarded(lambda sampled: healing.look(sampled, events), sample)
         self.stalls.look(now, states, sample)
         self._guarded(lambda sampled: self.forecast_hook.look(sampled, timeline, events), line)
-        self._last_tick = time.monotonic()  # at its end: taking take may take seconds, and is no gap
+        self._last_tick = time.monotonic()  # at its end: taking stacks may take seconds, and is no gap
         if self.stalls.hung and self.on_hang in ("stop", "restart"):
             self.stopped_for_hang = True
             self.stop("hang")
@@ -329,17 +330,15 @@ class Recorder:
 
     def _notice_processes(self, pids: list[int], now: float) -> None:
         starts = self.finder.starts
-        for pid in [pid for pid, known in self.known.items() if starts.get(pid) != known["start"]]:
-            self._event(
-                "process-gone", pid=pid, role=self.agents.role(pid), lived=round(now - self.known[pid]["since"], 2)
-            )
+        for pid in [pid for pid, start in self.known.items() if starts.get(pid) != start]:
+            self._event("process-gone", pid=pid, role=self.agents.role(pid))
             del self.known[pid]
             self._without_agent.pop(pid, None)
         for pid in pids:
             if pid not in self.known:
                 command = command_of(pid)
                 python = is_python(pid, command)
-                self.known[pid] = {"start": starts.get(pid), "since": now}
+                self.known[pid] = starts.get(pid)
                 self._event("process", pid=pid, ppid=parent_of(pid), command=mask_command(command)[:60], python=python)
                 if python:
                     self._without_agent[pid] = now
@@ -367,27 +366,21 @@ class Recorder:
         while self.outcome is None:
             self._listen(0.5)
 
-    def sweep(self, *, force: bool = False) -> list[int]:
-        """End what the command left behind; returns the pids that were still there."""
+    def sweep(self, *, force: bool = False) -> None:
+        """End what the command left behind."""
         left = [pid for pid in self.finder.find() if lives(pid)] if self.finder is not None else []
-        if not left:
-            return []
-        if not force:
+        if left and not force:
             signal_all(left, signal.SIGTERM)
             deadline = time.monotonic() + 3.0
             while any(lives(pid) for pid in left) and time.monotonic() < deadline:
                 time.sleep(0.05)
         signal_all([pid for pid in left if lives(pid)], signal.SIGKILL)
-        return left
 
     def finish(self) -> None:
         """Write the end and bring the agents' files home."""
         assert self.outcome is not None
-        left: list[int] = []
         if self.outcome.signal or self.outcome.hung or self._was_interrupted():
             self.sweep()
-        elif self.finder is not None:
-            left = [pid for pid in self.finder.find() if lives(pid) and pid != self.root]
         if self.writer is None:
             if self.agent_dir is not None:
                 shutil.rmtree(self.agent_dir, ignore_errors=True)
@@ -402,7 +395,7 @@ class Recorder:
         fields = {name: self._final[name] for name in names if name in self._final}
         if self.sampler is not None:
             self._event("cost", probes=self.sampler.costs(), **_own_use())
-        self._event("end", **fields, hung=self.outcome.hung, left_behind=left)
+        self._event("end", **fields, hung=self.outcome.hung)
         self.writer.close()
 
     def _was_interrupted(self) -> bool:
@@ -440,3 +433,14 @@ def _own_use() -> dict[str, Any]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     rss = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {"cpu_s": round(usage.ru_utime + usage.ru_stime, 4), "rss": rss}
+
+
+def asleep() -> float | None:
+    """Seconds of sleep since the machine was started; None where no pair of clocks tells."""
+    for through, awake in _SLEEP_CLOCKS:
+        if hasattr(time, through) and hasattr(time, awake):
+            try:
+                return time.clock_gettime(getattr(time, through)) - time.clock_gettime(getattr(time, awake))
+            except OSError:
+                continue
+    return None

@@ -1,4 +1,4 @@
-"""What a step spends its time on: now and then, at uneven moments, the take of a run that trains slowly.
+"""What a step spends its time on: now and then, at uneven moments, the stack of a run that trains slowly.
 
 The steps' own account says how long a step waits for data or computes; it does not say in which line. So a trainer
 whose steps are long, or mostly not computing, is asked for its stack a few times, with the data workers that it has
@@ -59,7 +59,7 @@ class _Trainer:
 
 
 class SlowLook:
-    """Told of each tick, asked at each glance; takes take of a slow trainer at uneven moments."""
+    """Told of each tick, asked at each glance; takes stacks of a slow trainer at uneven moments."""
 
     def __init__(
         self,

@@ -102,7 +102,7 @@ class Exporter:
             self._told = True
             why = f" ({self._words.last})" if self._words.last else ""
             cure = "Set OTEL_EXPORTER_OTLP_ENDPOINT to the HTTP port of a collector"
-            self._tell(f"{self._where} does not take what is sent{why}. {cure}")
+            self._tell(f"{self._where} rejects what is sent{why}. {cure}")
 
 
 class _Words(logging.Handler):

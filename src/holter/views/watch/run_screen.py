@@ -83,7 +83,7 @@ class RunScreen(Screen[None]):
 
     @work(thread=True)
     def _ask(self, columns: int, window: tuple[float, float] | None) -> None:
-        """Ask the desk, apart from the screen: a large record must not keep the keys from working."""
+        """Ask the record worker, apart from the screen: a large record must not keep the keys from working."""
         worker = get_current_worker()
         answer: Callable[[], None] | None = None
         try:

@@ -1,4 +1,4 @@
-"""What the screen is drawn from: the list of runs, and one run's document from the reading desk."""
+"""What the screen is drawn from: the list of runs, and one run's document from the record worker."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import socket
 from http.cookies import CookieError, SimpleCookie
 
 
-class Door:
+class Auth:
     """Checks the Host of a request and its token.
 
     The Host is checked so that a page elsewhere can't rebind its own name to this address and read along: a request

@@ -1,4 +1,4 @@
-"""Asks the reading desk, a process of its own that is there only while there is something to read."""
+"""Asks the record worker, a process of its own that is there only while there is something to read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-_IDLE = 20.0  # seconds after which a desk that nobody asks is put away
+_IDLE = 20.0  # seconds after which a worker that nobody asks is ended
 
 
 class Unreadable(Exception):
@@ -18,7 +18,7 @@ class Unreadable(Exception):
 
 
 class Reading:
-    """One desk, one question at a time; it is started when it is needed and put away when it is not."""
+    """One worker, one question at a time; it is started when it is needed and ended when it is not."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
@@ -37,21 +37,21 @@ class Reading:
         raise Unreadable(json.loads(line)["error"])
 
     def _exchange(self, question: bytes) -> bytes:
-        for _attempt in range(2):  # a desk that was killed, for lack of memory perhaps, is started once more
-            desk = self._started()
+        for _attempt in range(2):  # a worker that was killed, for lack of memory perhaps, is started once more
+            worker = self._started()
             self._asked = time.monotonic()
             try:
-                assert desk.stdin is not None
-                assert desk.stdout is not None
-                desk.stdin.write(question)
-                desk.stdin.flush()
-                line = desk.stdout.readline()
+                assert worker.stdin is not None
+                assert worker.stdout is not None
+                worker.stdin.write(question)
+                worker.stdin.flush()
+                line = worker.stdout.readline()
             except OSError:
                 line = b""
             self._asked = time.monotonic()
             if line.endswith(b"\n"):
                 return line
-            self._put_away()
+            self._end()
         raise Unreadable("it could not be read: the process that reads records was ended")
 
     def _started(self) -> subprocess.Popen[bytes]:
@@ -62,35 +62,35 @@ class Reading:
         return self._process
 
     def warm(self) -> None:
-        """Start the desk, since it is about to be asked: it takes a quarter of a second to be there."""
+        """Start the worker, since it is about to be asked: it takes a quarter of a second to be there."""
         with self._lock:
             self._asked = time.monotonic()
             self._started()
 
     def tidy(self) -> None:
-        """Put the desk away when nobody has asked for a while."""
+        """End the worker when nobody has asked for a while."""
         if self._process is None or time.monotonic() - self._asked < _IDLE or not self._lock.acquire(blocking=False):
             return
         try:
-            self._put_away()
+            self._end()
         finally:
             self._lock.release()
 
     def close(self) -> None:
         with self._lock:
-            self._put_away()
+            self._end()
 
-    def _put_away(self) -> None:
-        desk, self._process = self._process, None
-        if desk is None:
+    def _end(self) -> None:
+        worker, self._process = self._process, None
+        if worker is None:
             return
-        if desk.stdin is not None:
+        if worker.stdin is not None:
             with contextlib.suppress(OSError):  # of a question that it was killed before reading
-                desk.stdin.close()
+                worker.stdin.close()
         try:
-            desk.wait(2)
+            worker.wait(2)
         except subprocess.TimeoutExpired:
-            desk.kill()
-            desk.wait()
-        if desk.stdout is not None:
-            desk.stdout.close()
+            worker.kill()
+            worker.wait()
+        if worker.stdout is not None:
+            worker.stdout.close()

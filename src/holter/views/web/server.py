@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from holter.views.web import metrics, page
-from holter.views.web.auth import Door
+from holter.views.web.auth import Auth
 from holter.views.web.reading import Reading, Unreadable
 from holter.views.web.watcher import Runs, Watcher
 
@@ -35,15 +35,15 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], runs: Runs, reading: Reading, door: Door) -> None:
+    def __init__(self, address: tuple[str, int], runs: Runs, reading: Reading, auth: Auth) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, Handler)
-        self.runs, self.reading, self.door = runs, reading, door
+        self.runs, self.reading, self.auth = runs, reading, auth
         self.watcher = Watcher(runs, reading)
         self.room = threading.BoundedSemaphore(_MOST_READERS)
         self._strangers: dict[Any, float] = {}  # connections that have not shown the token, the oldest first
         self._lock = threading.Lock()
-        door.at(self.server_address[1])
+        auth.at(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self.room.acquire(blocking=False):
@@ -97,25 +97,25 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         address = urlsplit(self.path)
         asked = {name: values[0] for name, values in parse_qs(address.query, max_num_fields=20).items()}
-        door = self.server.door
+        auth = self.server.auth
         self.known = (
-            door.is_token(asked.get("token", ""))
-            or door.has_cookie(self.headers.get("Cookie"))
-            or door.has_bearer(self.headers.get("Authorization"))
+            auth.is_token(asked.get("token", ""))
+            or auth.has_cookie(self.headers.get("Cookie"))
+            or auth.has_bearer(self.headers.get("Authorization"))
         )
         if self.known:
             self.server.let_in(self.connection)
-        if not door.knows_host(self.headers.get("Host")):
+        if not auth.knows_host(self.headers.get("Host")):
             self._say(403, "text/plain", b"This name is not one of this machine's: ask for it with --host NAME.\n")
-        elif "token" in asked and door.is_token(asked["token"]):
+        elif "token" in asked and auth.is_token(asked["token"]):
             rest = urlencode({name: value for name, value in asked.items() if name != "token"})
             path = "/" + address.path.lstrip("/")  # two slashes would name another machine
-            self._say(303, "text/plain", b"", Location=path + (f"?{rest}" if rest else ""), Set_Cookie=door.cookie())
+            self._say(303, "text/plain", b"", Location=path + (f"?{rest}" if rest else ""), Set_Cookie=auth.cookie())
         elif address.path == "/page/style.css":
             self._part("style.css")
-        elif address.path == "/metrics" and door.has_bearer(self.headers.get("Authorization")):
+        elif address.path == "/metrics" and auth.has_bearer(self.headers.get("Authorization")):
             self._metrics()
-        elif not door.has_cookie(self.headers.get("Cookie")):
+        elif not auth.has_cookie(self.headers.get("Cookie")):
             self._say(403, "text/html; charset=utf-8", _NO_TOKEN.encode())
         else:
             self._answer(address.path, asked)

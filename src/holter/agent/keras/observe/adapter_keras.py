@@ -21,7 +21,6 @@ from ....record import ring_format as f
 from ...core.user_frame import user_frame
 from ...observe import wrap
 from ...observe.saves import saves_of
-from ...observe.step_errors import StepErrors
 from .fit import Fits
 from .loop import EVALUATING, TRAINING, loop_of
 
@@ -53,7 +52,7 @@ class _Adapter:
         self.agent = agent
         self.keras = keras
         self.loop = loop_of(agent)
-        self.raised_through = StepErrors(agent, self.loop.beat).left_by
+        self.raised_through = wrap.StepErrors(agent, self.loop.beat).left_by
         self.newborn = []
         self.is_eager = _eagerness(keras.backend.backend())
         self.loop.at_begin.append(self.count_models)

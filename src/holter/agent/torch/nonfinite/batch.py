@@ -6,7 +6,7 @@ from collections import deque
 
 from ...core import frame_locals
 from ...core.user_frame import is_user_file
-from ...observe import names_near
+from ...observe import source_calls
 from ...observe.wrap import drop_own_frame
 from .finite import describe, readable
 
@@ -65,7 +65,7 @@ class Batch:
             code = frame.f_code
             if is_user_file(code.co_filename):
                 # Not every tensor of a script is of its batch: those that the present loop's body uses.
-                near = names_near.names_near(frame)
+                near = source_calls.names_near(frame)
                 known = dict.fromkeys((*code.co_names, *code.co_varnames, *code.co_cellvars))
                 names = [name for name in known if name in near]
             else:

@@ -26,9 +26,8 @@ from ....record import ring_format as f
 from ...observe import saves
 from ...observe.saves import saves_of
 from ...observe.step_calls import anatomy_of
-from ...observe.step_errors import StepErrors
 from ...observe.turns import Turns
-from ...observe.wrap import drop_own_frame, timed
+from ...observe.wrap import StepErrors, drop_own_frame, timed
 from ..heal.arm import Healing
 from ..nonfinite.watch import NanWatch
 from ..retained import objects

@@ -1,10 +1,10 @@
-// One run: the verdict and its findings on the left, the charts they point at on the right, the papers below.
+// One run: the verdict and its findings on the left, the charts they point at on the right, the attachments below.
 
 import { Board } from "holter/board.js";
 import { fill, h, prose } from "holter/dom.js";
 import { act, evidence, findingBlock } from "holter/finding.js";
 import { wall } from "holter/format.js";
-import { showPapers } from "holter/papers.js";
+import { showAttachments } from "holter/attachments.js";
 
 const tone = (doc) => (doc.ending.kind === "running" ? "wait" : doc.healthy ? "good" : "bad");
 
@@ -13,7 +13,7 @@ export class RunPage {
     this.board = new Board({ more });
     this.head = h("header", { class: "verdict" });
     this.findings = h("section", { class: "findings", "aria-label": "Findings" });
-    this.papers = h("section", { class: "papers" });
+    this.attachments = h("section", { class: "attachments" });
     this.open = 0;
     this.asked = false; // the first finding is open from the start, but nothing is pushed aside for it
     fill(
@@ -22,7 +22,7 @@ export class RunPage {
         "div",
         { class: "run" },
         h("div", { class: "words" }, this.head, this.findings),
-        h("div", { class: "curves" }, this.board.root, this.papers),
+        h("div", { class: "curves" }, this.board.root, this.attachments),
       ),
     );
   }
@@ -36,7 +36,7 @@ export class RunPage {
     document.title = `${doc.run.id} ${doc.run.name || doc.ending.kind} · Holter`;
     this.showHead(doc);
     this.showFindings(doc);
-    showPapers(this.papers, doc);
+    showAttachments(this.attachments, doc);
     this.board.show(doc.charts, doc.clock, marks(doc));
     this.board.choose(this.chosen(), { aside: this.asked });
   }

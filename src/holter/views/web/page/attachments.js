@@ -12,20 +12,20 @@ const REASONS = {
   slow: "during a step",
 };
 
-export function showPapers(root, doc) {
-  const kept = new Set([...root.querySelectorAll("details[open]")].map((one) => one.dataset.paper));
-  const paper = (name, title, ...content) =>
-    h("details", { "data-paper": name, open: kept.has(name) }, h("summary", {}, title), content);
+export function showAttachments(root, doc) {
+  const kept = new Set([...root.querySelectorAll("details[open]")].map((one) => one.dataset.attachment));
+  const attachment = (name, title, ...content) =>
+    h("details", { "data-attachment": name, open: kept.has(name) }, h("summary", {}, title), content);
   const tail = root.querySelector(".log");
   const followed = !tail || tail.scrollTop + tail.clientHeight > tail.scrollHeight - 30;
   fill(
     root,
-    doc.stacks.length ? paper("stacks", "Stacks", doc.stacks.map(stack)) : null,
+    doc.stacks.length ? attachment("stacks", "Stacks", doc.stacks.map(stack)) : null,
     doc.output.length
-      ? paper("output", "End of the output", h("pre", { class: "log", tabindex: 0 }, doc.output.join("\n")))
+      ? attachment("output", "End of the output", h("pre", { class: "log", tabindex: 0 }, doc.output.join("\n")))
       : null,
     doc.events.length
-      ? paper(
+      ? attachment(
           "events",
           "Events",
           h(
@@ -35,7 +35,7 @@ export function showPapers(root, doc) {
           ),
         )
       : null,
-    paper(
+    attachment(
       "environment",
       "Environment",
       h(
