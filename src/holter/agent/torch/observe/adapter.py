@@ -296,22 +296,23 @@ class _Adapter:
         saw, graded, failed = self.nan.loss, self.nan.after_backward, self.nan.backward_failed
         look, alone, number = self.look, self.unseen.alone, self.unseen.number
         history, losses = self.nan.history, self.nan.history.losses
-        function_modes = self.unseen.function_modes
-        single, read = self.torch.float32, ctypes.c_float.from_address
+        has_function, single = self.torch.overrides.has_torch_function_unary, self.torch.float32
+        cells, cell_of = self.unseen.cells, self.unseen.cell_of
 
         @functools.wraps(inner)
         def backward(tensor, *args, **kwargs):
             phase, seen, usual = -1, False, False
             try:
-                # Before the backward: at a loss that is non-finite its graph is looked at, and backward frees it.
+                # Before the backward: at a loss that is non-finite its graph is looked at, and backward frees it. Of a
+                # skimmed step's loss only that is asked which backward itself will ask: other code would be cold.
                 if (
                     beat.skim
                     and type(tensor) is tensor_class
-                    and not function_modes()
-                    and tensor.nbytes == 4
+                    and not has_function(tensor)
                     and tensor.dtype is single
-                    and tensor.is_cpu
-                    and -inf < (loss := read(tensor.data_ptr()).value) <= history.usual
+                    and tensor.numel() == 1
+                    and (cell := cells.get(tensor.data_ptr()) or cell_of(tensor)) is not None
+                    and -inf < (loss := cell.value) <= history.usual
                 ):
                     # Most losses are like those before them: no more is done. Gradients that are non-finite under such
                     # a loss show in the next one.
