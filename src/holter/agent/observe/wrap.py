@@ -1,6 +1,8 @@
-"""The ways in which the Keras and TensorFlow adapters put themselves around a framework's own callables."""
+"""The ways in which adapters put themselves around a framework's own callables, and around calls of a user's class."""
 
 import functools
+from operator import itemgetter
+from types import FunctionType, MethodType
 
 from ..core import frame_locals
 from ..core.creation_sites import site_of
@@ -76,6 +78,39 @@ def after(cls, name, act, guard):
         return result
 
     setattr(cls, name, call)
+
+
+class PatchedCall:
+    """What stands for `__call__` on a class of the user's: it binds like a function, and pickles as what was there.
+
+    Who sends a class to another process by its value (cloudpickle in joblib and Ray, dill) finds nothing of ours in it.
+    """
+
+    __slots__ = ("cls", "function", "own")
+
+    def __init__(self, cls, function, own):
+        self.cls, self.function, self.own = cls, function, own
+
+    def __get__(self, thing, _cls=None):
+        return self.function if thing is None else MethodType(self.function, thing)
+
+    def __reduce__(self):
+        if self.own is not None:
+            return itemgetter(0), ((self.own,),)
+        return getattr, (next(base for base in self.cls.__mro__[1:] if "__call__" in vars(base)), "__call__")
+
+
+def around_calls(cls, make):
+    """Put `make(own)` around the calls of a class, `own` being the function that the class itself has for them.
+
+    What is no function (a static method, a partial one, an object that can be called) is bound in a way of its own:
+    such a class is left alone.
+    """
+    was = vars(cls).get("__call__")
+    own = was.function if isinstance(was, PatchedCall) else was
+    if own is None or isinstance(own, FunctionType):
+        # Not through a metaclass of the user's.
+        type.__setattr__(cls, "__call__", PatchedCall(cls, make(own), was))
 
 
 def each_guarded(guard, *parts):

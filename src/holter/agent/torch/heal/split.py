@@ -18,6 +18,7 @@ from ....record import environment
 from ...heal.leaves import Unsplittable, bytes_of, take_out
 from ...heal.out_of_memory import drop_own_frames, is_oom, let_go
 from ...heal.soft_limit import wall_of
+from ...observe.wrap import around_calls
 from ..observe.visibility import Unseen
 from .chunks import Call, cut_class
 from .memory_budget import DEVICES, memory_budget_of
@@ -77,10 +78,9 @@ class Split:
                 cls = type(module)
                 if cls not in self.wrapped and cls not in containers and (module is model or module._modules):
                     self.wrapped.add(cls)
-                    self._wrap(cls)
+                    around_calls(cls, functools.partial(self._around, cls))
 
-    def _wrap(self, cls):
-        own = vars(cls).get("__call__")
+    def _around(self, cls, own):
         is_compiling, grad_enabled, is_seen = self.is_compiling, self.torch.is_grad_enabled, self._is_seen
 
         @functools.wraps(cls.__call__)
@@ -98,7 +98,7 @@ class Split:
                 drop_own_frames(error)
                 raise
 
-        cls.__call__ = __call__
+        return __call__
 
     def _is_seen(self):
         """Tell whether somebody looks at each operation, or transforms the call: then it is not ours to touch."""

@@ -28,7 +28,7 @@ from ...observe.saves import saves_of
 from ...observe.step_calls import anatomy_of
 from ...observe.step_errors import StepErrors
 from ...observe.turns import Turns
-from ...observe.wrap import drop_own_frame, timed
+from ...observe.wrap import around_calls, drop_own_frame, timed
 from ..heal.arm import Healing
 from ..nonfinite.watch import NanWatch
 from ..retained import objects
@@ -164,7 +164,9 @@ class _Adapter:
         if cls in self.wrapped or cls is self.torch.nn.Module:
             return
         self.wrapped.add(cls)
-        own = vars(cls).get("__call__")
+        around_calls(cls, functools.partial(self._timed_call, cls))
+
+    def _timed_call(self, cls, own):
         beat, enter, guard, left, look = self.beat, self.beat.enter, self.guard, self.left_by, self.look
         is_traced, grad_enabled, alone = self.is_traced, self.torch._C.is_grad_enabled, self.unseen.alone
         is_compiling, notice, called = self.is_compiling, self._notice_batch, self.nan.batch.called
@@ -210,7 +212,7 @@ class _Adapter:
                     enter(phase and 1)
             return result
 
-        cls.__call__ = __call__
+        return __call__
 
     def _notice_batch(self, args, kwargs):
         is_plain = self.unseen.is_plain
