@@ -72,6 +72,11 @@ PATCHES = [
          "what a worker's dataset keeps", "in workers"),
     *_of(WATCH, _TORCH, "torch/retained/objects.py", "torch.utils.data._utils.fetch._IterableDatasetFetcher", "fetch",
          "what a worker's dataset keeps", "in workers"),
+    *_of(WATCH, "cloudpickle", "observe/wrap.py", "cloudpickle.cloudpickle", "_extract_class_dict",
+         "a model's class that is sent by its value is sent as it was; copies in joblib, Ray and PySpark alike",
+         "when it is imported"),
+    *_of(WATCH, "dill", "observe/wrap.py", "dill._dill", "_get_typedict_type",
+         "a model's class that is sent by its value is sent as it was", "when it is imported"),
     # ---- Keras, watched
     *_of(WATCH, _KERAS, "keras/observe/fit.py", "keras.src.callbacks.callback_list.CallbackList",
          "on_train_begin on_train_end on_epoch_begin on_epoch_end on_train_batch_begin on_train_batch_end "

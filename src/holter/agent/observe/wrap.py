@@ -1,8 +1,8 @@
 """The ways in which adapters put themselves around a framework's own callables, and around calls of a user's class."""
 
 import functools
-from operator import itemgetter
-from types import FunctionType, MethodType
+import weakref
+from types import FunctionType
 
 from ..core import frame_locals
 from ..core.creation_sites import site_of
@@ -80,24 +80,8 @@ def after(cls, name, act, guard):
     setattr(cls, name, call)
 
 
-class PatchedCall:
-    """What stands for `__call__` on a class of the user's: it binds like a function, and pickles as what was there.
-
-    Who sends a class to another process by its value (cloudpickle in joblib and Ray, dill) finds nothing of ours in it.
-    """
-
-    __slots__ = ("cls", "function", "own")
-
-    def __init__(self, cls, function, own):
-        self.cls, self.function, self.own = cls, function, own
-
-    def __get__(self, thing, _cls=None):
-        return self.function if thing is None else MethodType(self.function, thing)
-
-    def __reduce__(self):
-        if self.own is not None:
-            return itemgetter(0), ((self.own,),)
-        return getattr, (next(base for base in self.cls.__mro__[1:] if "__call__" in vars(base)), "__call__")
+_patched_calls = weakref.WeakKeyDictionary()  # what stands for `__call__` on a class -> what stood there, or None
+_BY_VALUE = ("cloudpickle", "joblib.externals.cloudpickle", "ray.cloudpickle", "pyspark.cloudpickle")
 
 
 def around_calls(cls, make):
@@ -106,11 +90,52 @@ def around_calls(cls, make):
     What is no function (a static method, a partial one, an object that can be called) is bound in a way of its own:
     such a class is left alone.
     """
-    was = vars(cls).get("__call__")
-    own = was.function if isinstance(was, PatchedCall) else was
+    own = vars(cls).get("__call__")
     if own is None or isinstance(own, FunctionType):
-        # Not through a metaclass of the user's.
-        type.__setattr__(cls, "__call__", PatchedCall(cls, make(own), was))
+        call = make(own)
+        _patched_calls[call] = own
+        type.__setattr__(cls, "__call__", call)  # not through a metaclass of the user's
+
+
+def keep_out_of_pickles(hook):
+    """Picklers that write a class down by its value write it as it was: the other process knows nothing of ours.
+
+    The class has to hold a plain function, since compilers look into it; and how one is written is for no one to say.
+    """
+    for package in _BY_VALUE:
+        hook.when_imported(package + ".cloudpickle", _patch_cloudpickle)
+    hook.when_imported("dill._dill", _patch_dill)
+
+
+def _patch_cloudpickle(module):
+    inner = module._extract_class_dict
+
+    @functools.wraps(inner)
+    def _extract_class_dict(cls):
+        return _as_it_was(inner(cls))
+
+    module._extract_class_dict = _extract_class_dict
+
+
+def _patch_dill(module):
+    inner = module._get_typedict_type
+
+    @functools.wraps(inner)
+    def _get_typedict_type(cls, clsdict, *args):
+        return inner(cls, _as_it_was(clsdict), *args)
+
+    module._get_typedict_type = _get_typedict_type
+
+
+def _as_it_was(names):
+    call = names.get("__call__")
+    while isinstance(call, FunctionType) and call in _patched_calls:
+        call = _patched_calls[call]
+        if call is None:
+            del names["__call__"]
+        else:
+            names["__call__"] = call
+    return names
 
 
 def each_guarded(guard, *parts):

@@ -6,10 +6,12 @@ it; those before it are dropped, and computed once more from the same inputs, we
 """
 
 import functools
+import weakref
 from typing import Any
 
 from ...heal.leaves import Unsplittable, batch_axes, batch_of, bytes_of, rows_of, take_out
 from ...heal.out_of_memory import is_oom, let_go, oom_error
+from ..observe.visibility import weights_of
 from . import joining, proof
 from .random_numbers import RandomState
 from .split_state import LOSS_PER_OUTPUT
@@ -26,7 +28,7 @@ class Call:
         self.device = state.device
         self.leaves = []
         self.build = take_out((args, kwargs), state.is_tensor, self.leaves)
-        self.size = batch_of(self.leaves, state.axis)
+        self.size, self.elements = batch_of(self.leaves, state.axis), sum(leaf.numel() for leaf in self.leaves)
         self.axes = batch_axes(self.leaves, self.size, state.axis)
         # What its memory hangs on, but for the number of samples.
         self.shapes = (
@@ -45,6 +47,15 @@ class Call:
 
     def _pairs(self):
         return zip(self.leaves, self.axes)  # noqa: B905
+
+    def let_go(self):
+        """While the user's own call runs: an input is gone as soon as the call has let go of it."""
+        self.leaves = [weakref.ref(leaf) for leaf in self.leaves]
+
+    def takes_again(self):
+        """After it; false where an input is gone."""
+        self.leaves = [ref() for ref in self.leaves]
+        return all(leaf is not None for leaf in self.leaves)
 
     # --- a chunk ------------------------------------------------------------------------------------------
 
@@ -236,7 +247,7 @@ class Call:
             rows_of(of_inputs[at], self.axes[n], begin, end).copy_(tensor.grad)
 
     def _versions(self):
-        weights = (weight for weight in self.module.parameters() if weight.requires_grad) if self.with_graph else ()
+        weights = (weight for weight in weights_of(self.module) if weight.requires_grad) if self.with_graph else ()
         return [tensor._version for tensor in (*self.leaves, *weights) if not tensor.is_inference()]
 
     def is_untouched(self):

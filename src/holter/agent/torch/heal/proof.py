@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from ...heal.leaves import Unsplittable, take_out
 from ...heal.out_of_memory import let_go
+from ..observe.visibility import buffers_of, modules_of, weights_of
 from . import joining
 from .random_numbers import RandomState, nothing_drawn_class
 from .weight_proxies import StandIns
@@ -85,7 +86,7 @@ def _standing_still(state, module):
     torch, mode = state.torch, nothing_drawn_class(state.torch)()
     training = [(norm, norm.training) for norm in state.norms]
     # Dropout within a recurrent kernel is an attribute: out of training, cuDNN has no backward.
-    layers = [(m, m.dropout) for m in module.modules() if isinstance(m, torch.nn.RNNBase) and m.dropout]
+    layers = [(m, m.dropout) for m in modules_of(module) if isinstance(m, torch.nn.RNNBase) and m.dropout]
     for norm, _ in training:
         norm.training = False
     for layer, _ in layers:
@@ -117,7 +118,7 @@ def _outputs(state, pair, begin, end):
 
 def _refuse(torch, module):
     """Raise for what no proof could show: weights that are not there, hooks that would see each chunk."""
-    for layer in module.modules():
+    for layer in modules_of(module):
         compiled = layer.__dict__.get("_compiled_call_impl") is not None
         if isinstance(layer, torch.jit.ScriptModule) or "_orig_mod" in layer._modules or compiled:
             raise Unsplittable("the model is compiled")
@@ -126,7 +127,7 @@ def _refuse(torch, module):
                 # PyTorch's own compute a weight from others (weight_norm, spectral_norm).
                 if not (getattr(hook, "__module__", None) or "").startswith("torch.nn.utils"):
                     raise Unsplittable("a hook on %s would see each chunk by itself" % type(layer).__name__)
-    for weight in module.parameters():
+    for weight in weights_of(module):
         if type(weight) not in (torch.Tensor, torch.nn.Parameter):
             raise Unsplittable("its weights are of a kind of their own, %s" % type(weight).__name__)
         if weight.device.type == "meta" or not weight.is_leaf:
@@ -240,16 +241,16 @@ class _Around:
         self.random = RandomState(self.torch, self.device)
         self.tables = [(table, dict(table)) for table in self._tables()]
         self.marks = self._marks()
-        self.copies = [(buffer, buffer.clone()) for buffer in module.buffers()]
+        self.copies = [(buffer, buffer.clone()) for buffer in buffers_of(module)]
 
     def _tables(self):
-        for layer in self.module.modules():
+        for layer in modules_of(self.module):
             yield layer.__dict__
             yield layer._buffers
 
     def _marks(self):
         found = {}
-        for layer in self.module.modules():
+        for layer in modules_of(self.module):
             if id(layer) in self.apart:
                 continue
             for table in (layer.__dict__, layer._buffers):

@@ -19,7 +19,7 @@ from ...heal.leaves import Unsplittable, bytes_of, take_out
 from ...heal.out_of_memory import drop_own_frames, is_oom, let_go
 from ...heal.soft_limit import wall_of
 from ...observe.wrap import around_calls
-from ..observe.visibility import Unseen
+from ..observe.visibility import Unseen, modules_of, weights_of
 from .chunks import Call, cut_class
 from .memory_budget import DEVICES, memory_budget_of
 from .random_numbers import RandomState
@@ -55,7 +55,7 @@ class Split:
         self.wrapped = set()
         self.reported = set()
         self.next_look = 0.0
-        self.is_tensor = lambda thing: isinstance(thing, torch.Tensor)
+        self.is_tensor = lambda thing: issubclass(type(thing), torch.Tensor)
         self.unseen = Unseen(torch)
         self.budgets, self.cache_release = {}, {}  # by device
         self.loader = None  # what hands out batches in chunks, where computing twice costs more than that
@@ -74,7 +74,7 @@ class Split:
         """Stand around the calls of these models and of the modules that they may be called by."""
         containers = (self.torch.nn.Module, self.torch.nn.ModuleList, self.torch.nn.ModuleDict)
         for model in models:
-            for module in model.modules():
+            for module in modules_of(model):
                 cls = type(module)
                 if cls not in self.wrapped and cls not in containers and (module is model or module._modules):
                     self.wrapped.add(cls)
@@ -175,6 +175,7 @@ class Split:
         """A call that may come near the limit: run as it is, and what it would take to run it again is known."""
         state, free = call.state, call.state.budget.free()
         random, buffers = RandomState(self.torch, state.device), state.buffers()
+        call.let_go()
         try:
             with state.budget.wall:
                 out = self._full_batch(call.module, call.inner, args, kwargs)
@@ -189,7 +190,7 @@ class Split:
         state.budget.ran_out()
         random.put_back()
         state.put_buffers_back(buffers)
-        if not call.is_untouched():
+        if not call.takes_again() or not call.is_untouched():
             state.decline("the call that failed had changed its inputs, weights or random numbers")
             raise failed
         return self._in_chunks(call, 0, failed, args, kwargs)
@@ -282,7 +283,7 @@ class Split:
             state.decline("several ranks train together")
         elif type(module).__name__ in _NOT_OURS or getattr(module, "_is_replica", False):
             state.decline("%s splits the batch itself" % type(module).__name__)
-        elif any(type(weight).__name__ in _SHARDED for weight in module.parameters()):
+        elif any(type(weight).__name__ in _SHARDED for weight in weights_of(module)):
             state.decline("its weights lie on several devices")
         elif state.device.type not in DEVICES:
             state.decline("its weights lie on %s: a batch is split on a CPU or with CUDA alone" % state.device.type)

@@ -5,6 +5,7 @@ import weakref
 from contextlib import contextmanager
 
 from ...heal.leaves import Unsplittable, elements
+from ..observe.visibility import modules_of, weights_of
 from . import proof
 from .weight_proxies import StandIns
 
@@ -24,7 +25,7 @@ class SplitState:
         self.split, self.torch, self.is_tensor = split, split.torch, split.is_tensor
         self.module, self.name = weakref.ref(module), type(module).__name__
         self.weights = None  # stand-ins, made before the first act
-        first = next(module.parameters(), None)
+        first = next(weights_of(module), None)
         self.device = first.device if first is not None else self.torch.device("cpu")
         self.budget = split.memory_budget(self.device)
         self.axis = 0  # along which the samples lie
@@ -33,7 +34,7 @@ class SplitState:
         self.comfortable = 0  # elements of inputs with which there was memory to spare
         self.rows = {}  # shapes without the batch -> how many samples fit at once
         self.calls = {}  # the same and the batch's size -> calls in chunks
-        self.norms = [m for m in module.modules() if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
+        self.norms = [m for m in modules_of(module) if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
         self._kinds = {}
         self.gone = None  # tells when the model is
 
@@ -86,7 +87,7 @@ class SplitState:
         if call.shapes in self.rows and cost + still < _COMFORT_SHARE * (self.budget.free() + cost):
             self.budget.relax()
         if self.budget.used() + still < _COMFORT_SHARE * self.budget.limit:
-            self.comfortable = max(self.comfortable, sum(leaf.numel() for leaf in call.leaves))
+            self.comfortable = max(self.comfortable, call.elements)
 
     def look_again(self):
         """Now and then, where nothing is watched: does it still fit with memory to spare?"""
@@ -140,7 +141,7 @@ class SplitState:
 
     def buffers(self):
         """Copies of what a second pass would change again: running statistics."""
-        return [(b, b.clone()) for norm in self.norms for b in norm.buffers(recurse=False) if b is not None]
+        return [(b, b.clone()) for norm in self.norms for b in norm._buffers.values() if b is not None]
 
     def put_buffers_back(self, copies):
         with self.torch.no_grad():
@@ -155,7 +156,7 @@ class SplitState:
 
     def gradient_bytes(self):
         """What the gradients of the model will take."""
-        weights = (weight for weight in self.module().parameters() if weight.requires_grad)
+        weights = (weight for weight in weights_of(self.module()) if weight.requires_grad)
         return sum(weight.numel() * weight.element_size() for weight in weights)
 
     # --- how many samples at once -------------------------------------------------------------------------

@@ -6,7 +6,7 @@ within backward meet one gradient of the full batch, as they would have without 
 
 import weakref
 
-from ...heal.leaves import bytes_of
+from ..observe.visibility import modules_of
 
 
 class StandIns:
@@ -18,7 +18,7 @@ class StandIns:
         self.weights = []
         self.stand_ins = []
         known = {}
-        for layer in module.modules():
+        for layer in modules_of(module):
             for key, weight in layer._parameters.items():
                 if weight is not None and weight.requires_grad:
                     self._add(layer._parameters, key, weight, known)
@@ -64,12 +64,3 @@ class StandIns:
         found = [stand_in.grad for stand_in in self.stand_ins]
         self.forget()
         return found
-
-    @property
-    def bytes(self):
-        return bytes_of(self.weights)
-
-
-def trained_bytes(module):
-    """What the gradients of a model will take."""
-    return bytes_of([weight for weight in module.parameters() if weight.requires_grad])

@@ -28,14 +28,14 @@ from ...observe.saves import saves_of
 from ...observe.step_calls import anatomy_of
 from ...observe.step_errors import StepErrors
 from ...observe.turns import Turns
-from ...observe.wrap import around_calls, drop_own_frame, timed
+from ...observe.wrap import around_calls, drop_own_frame, keep_out_of_pickles, timed
 from ..heal.arm import Healing
 from ..nonfinite.watch import NanWatch
 from ..retained import objects
 from . import compiler, device, loss_and_norm, schedule
 from .compiles import Compiles
 from .creations import Births
-from .visibility import Unseen
+from .visibility import Unseen, weights_of
 
 WAITS_FOR = ("torch",)
 _MAX_TRAINED = 200_000  # parameters
@@ -94,6 +94,7 @@ class _Adapter:
         if self.healing is not None:
             self.healing.begin()
         objects.join(self.agent, self.torch)
+        keep_out_of_pickles(self.agent.hook)
         self._patch_loader()
         self._patch_backward()
         self._patch_optimizers()
@@ -444,7 +445,7 @@ class _Adapter:
             self.healing.rarely()
 
     def _read_rate(self, optimizer):
-        rate = optimizer.param_groups[0]["lr"]
+        rate = next((group.get("lr") for group in optimizer.param_groups), None)
         if isinstance(rate, float):
             self.rate = rate
         elif self.unseen.alone():  # a tensor: one on a device is not read
@@ -499,4 +500,4 @@ def _where_saved(_obj, f, *_args, **_kwargs):
 
 
 def _has_any(module, ids):
-    return id(next(module.parameters(), None)) in ids  # the first is enough: a model is trained or it is not
+    return id(next(weights_of(module), None)) in ids  # the first is enough: a model is trained or it is not
