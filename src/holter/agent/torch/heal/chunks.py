@@ -160,7 +160,7 @@ class Call:
         state = self.state
         if not self.is_untouched():  # what is computed again must meet the same; PyTorch asks that of a graph, too
             self.refuse("the model's inputs or weights were changed in place between forward and backward")
-        after, buffers = RandomState(self.torch, self.device), state.buffers()
+        after = proof.Around(state, self.module)
         try:
             with state.budget.wall:
                 found = self._all_chunks(gradients)
@@ -168,8 +168,7 @@ class Call:
                     found = self._in_smaller_chunks(gradients)
                 return found
         finally:
-            state.put_buffers_back(buffers)
-            after.put_back()
+            after.undo()
 
     def _in_smaller_chunks(self, gradients):
         """After a backward that did not fit: all of it once more, with half as many samples at a time."""

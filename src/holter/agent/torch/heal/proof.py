@@ -21,6 +21,7 @@ from .weight_proxies import StandIns
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _TABLES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *_HOOKS}
 _MAX_NODES = 200_000  # of a graph that is walked through
+_MAX_CONTENTS = 1000  # entries of a list on a module: a longer one is no state of a call
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type)
 
 
@@ -30,7 +31,8 @@ def prove(state, call):
         raise Unsplittable("the batch has one sample" if call.size else "the batch has no samples")
     torch, module = state.torch, call.module
     _refuse(torch, module)
-    around = _Around(state, module)
+    around = Around(state, module)
+    around.settle()
     counts = joining.label_counts(torch, call.leaves, call.axes)
     picked = _unlike_pair(counts)
     try:
@@ -118,6 +120,8 @@ def _outputs(state, pair, begin, end):
 
 def _refuse(torch, module):
     """Raise for what no proof could show: weights that are not there, hooks that would see each chunk."""
+    if any(getattr(torch.nn.modules.module, "_global" + table, None) for table in _HOOKS):
+        raise Unsplittable("a hook on all modules would see each chunk by itself")
     for layer in modules_of(module):
         compiled = layer.__dict__.get("_compiled_call_impl") is not None
         if isinstance(layer, torch.jit.ScriptModule) or "_orig_mod" in layer._modules or compiled:
@@ -232,16 +236,24 @@ def _is_nothing(rest, size, tolerance):
 # --- what a call leaves behind --------------------------------------------------------------------------------
 
 
-class _Around:
-    """What a call of the model may change beside what it returns, as it was before."""
+class Around:
+    """What a call of the model may change beside what it returns, as it was before.
+
+    Buffers, attributes, what lists, dicts and sets among them hold, and the random generators: a call that failed in
+    the middle has moved some of them, and is made again.
+    """
 
     def __init__(self, state, module):
         self.torch, self.module, self.device = state.torch, module, state.device
         self.apart = {id(norm) for norm in state.norms}
         self.random = RandomState(self.torch, self.device)
         self.tables = [(table, dict(table)) for table in self._tables()]
-        self.marks = self._marks()
-        self.copies = [(buffer, buffer.clone()) for buffer in buffers_of(module)]
+        held = [value for table, _ in self.tables for key, value in table.items() if key not in _TABLES]
+        self.contents = [
+            (value, value.copy()) for value in held if type(value) in (list, dict, set) and len(value) <= _MAX_CONTENTS
+        ]
+        with self.torch.no_grad():
+            self.copies = [(buffer, buffer.clone()) for buffer in buffers_of(module)]
 
     def _tables(self):
         for layer in modules_of(self.module):
@@ -276,7 +288,7 @@ class _Around:
         if not call.is_untouched():
             raise Unsplittable("each call changes its inputs or weights in place")
         now = self._marks()
-        for where in {*now, *self.marks}:
+        for where in {**self.marks, **now}:
             if now.get(where) != self.marks.get(where):
                 name = (now.get(where) or self.marks.get(where))[0]
                 raise Unsplittable("each call changes %s.%s" % (name, where[1]))
@@ -289,6 +301,9 @@ class _Around:
             if len(table) != len(before) or any(table.get(key) is not value for key, value in before.items()):
                 table.clear()
                 table.update(before)
+        for held, copy in self.contents:
+            held.clear()
+            (held.extend if type(held) is list else held.update)(copy)
         with self.torch.no_grad():
             for buffer, copy in self.copies:
                 buffer.copy_(copy)

@@ -22,7 +22,7 @@ from ...observe.wrap import around_calls
 from ..observe.visibility import Unseen, modules_of, weights_of
 from .chunks import Call, cut_class
 from .memory_budget import DEVICES, memory_budget_of
-from .random_numbers import RandomState
+from .proof import Around
 from .split_state import SplitState
 
 _LOOK_EVERY_SECONDS = 0.5
@@ -132,10 +132,12 @@ class Split:
         state = self._known(module)
         if state is None:
             return inner(module, *args, **kwargs)
-        call = None
+        call = around = None
         try:
             if state.rows:
                 call = self._opened(state, inner, args, kwargs, False)
+            if call is None and not state.is_calm(args, kwargs):
+                around = Around(state, module)
         except Exception as error:
             self.agent.guard.caught("split", error)
         rows = state.rows_for(call) if call is not None else 0
@@ -150,6 +152,8 @@ class Split:
             failed = error
         let_go(failed)
         state.budget.ran_out()
+        if around is not None:
+            around.undo()
         call = self.agent.guard(Call)(state, inner, args, kwargs, with_graph=False)
         if call is None:
             return self._once_more(state, inner, failed, args, kwargs)
@@ -174,7 +178,9 @@ class Split:
     def _watched(self, call, args, kwargs):
         """A call that may come near the limit: run as it is, and what it would take to run it again is known."""
         state, free = call.state, call.state.budget.free()
-        random, buffers = RandomState(self.torch, state.device), state.buffers()
+        around = self.agent.guard(Around)(state, call.module)
+        if around is None:
+            return self._full_batch(call.module, call.inner, args, kwargs)
         call.let_go()
         try:
             with state.budget.wall:
@@ -188,8 +194,7 @@ class Split:
             return out
         let_go(failed)
         state.budget.ran_out()
-        random.put_back()
-        state.put_buffers_back(buffers)
+        around.undo()
         if not call.takes_again() or not call.is_untouched():
             state.decline("the call that failed had changed its inputs, weights or random numbers")
             raise failed
@@ -202,7 +207,7 @@ class Split:
 
     def _in_chunks(self, call, rows, failed, args, kwargs):
         """Run a call in chunks; where that can't be, it is the user's own again, with the error that it had."""
-        state, inner, start = call.state, call.inner, RandomState(self.torch, call.device)
+        state, inner, around = call.state, call.inner, Around(call.state, call.module)
         try:
             with state.budget.wall:
                 return self._joined(self._proven(call, args, kwargs), rows)
@@ -212,7 +217,7 @@ class Split:
             self.agent.guard.caught("split", error)
             let_go(error)
             why = "a chunk of it failed: %s" % type(error).__name__
-        start.put_back()
+        around.undo()
         if call.with_graph:
             state.decline(why)
         else:

@@ -139,15 +139,6 @@ class SplitState:
         cached = torch.is_autocast_cache_enabled()
         return lambda: torch.autocast(kind, dtype=dtype, enabled=on, cache_enabled=cached)
 
-    def buffers(self):
-        """Copies of what a second pass would change again: running statistics."""
-        return [(b, b.clone()) for norm in self.norms for b in norm._buffers.values() if b is not None]
-
-    def put_buffers_back(self, copies):
-        with self.torch.no_grad():
-            for buffer, copy in copies:
-                buffer.copy_(copy)
-
     def release_failed_backward(self):
         """Give back all that an attempt at a backward has left."""
         self.split.cache_release[self.device].empty()
