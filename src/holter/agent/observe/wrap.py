@@ -17,6 +17,16 @@ def owner_of(cls, name):
     raise AttributeError("%s has no %s" % (cls.__name__, name))
 
 
+def uncounted(function):
+    """No `stacklevel` of a warning counts a frame of it: the warning stands on the line that it always stood on.
+
+    Python passes over the frames of its own import machinery, which it knows by words in the file's name.
+    """
+    code = function.__code__
+    function.__code__ = code.replace(co_filename=code.co_filename + "#importlib._bootstrap")
+    return function
+
+
 def drop_own_frame(error):
     """Take the wrapper's own line out of a traceback, so that the user reads the one they always had.
 
@@ -57,7 +67,7 @@ def timed(holder, name, beat, phase, mine=None):
             if before >= 0:
                 enter(before)
 
-    setattr(holder, name, call)
+    setattr(holder, name, uncounted(call))
 
 
 def after(cls, name, act, guard):
@@ -77,7 +87,7 @@ def after(cls, name, act, guard):
             guard.caught("%s.%s" % (cls.__name__, name), error)
         return result
 
-    setattr(cls, name, call)
+    setattr(cls, name, uncounted(call))
 
 
 _patched_calls = weakref.WeakKeyDictionary()  # what stands for `__call__` on a class -> what stood there, or None
@@ -92,7 +102,7 @@ def around_calls(cls, make):
     """
     own = vars(cls).get("__call__")
     if own is None or isinstance(own, FunctionType):
-        call = make(own)
+        call = uncounted(make(own))
         _patched_calls[call] = own
         type.__setattr__(cls, "__call__", call)  # not through a metaclass of the user's
 

@@ -247,7 +247,8 @@ class Call:
 
     def _versions(self):
         weights = (weight for weight in weights_of(self.module) if weight.requires_grad) if self.with_graph else ()
-        return [tensor._version for tensor in (*self.leaves, *weights) if not tensor.is_inference()]
+        is_plain = self.state.split.unseen.is_plain  # a lazy layer's weight has no version before its first call
+        return [one._version for one in (*self.leaves, *weights) if is_plain(one) and not one.is_inference()]
 
     def is_untouched(self):
         """Tell whether inputs and weights are as they were before the call."""

@@ -18,7 +18,7 @@ from ....record import environment
 from ...heal.leaves import Unsplittable, bytes_of, take_out
 from ...heal.out_of_memory import drop_own_frames, is_oom, let_go
 from ...heal.soft_limit import wall_of
-from ...observe.wrap import around_calls
+from ...observe.wrap import around_calls, uncounted
 from ..observe.visibility import Unseen, modules_of, weights_of
 from .chunks import Call, cut_class
 from .memory_budget import DEVICES, memory_budget_of
@@ -88,9 +88,9 @@ class Split:
             # Looked up anew each time: whoever traces puts a call of their own in its place, and what comes after this
             # class is another one for each that derives from it.
             inner = own or super(cls, type(module)).__call__  # type: ignore[misc]
-            if self.inside or is_compiling() or is_seen():
-                return inner(module, *args, **kwargs)
             try:
+                if self.inside or is_compiling() or is_seen():
+                    return inner(module, *args, **kwargs)
                 if grad_enabled():
                     return self.call(module, inner, args, kwargs)
                 return self.evaluate(module, inner, args, kwargs)
@@ -109,6 +109,7 @@ class Split:
 
     # --- calls --------------------------------------------------------------------------------------------
 
+    @uncounted
     def call(self, module, inner, args, kwargs):
         """The outermost call of a model that may have a gradient."""
         state, call = self._known(module), None
@@ -127,6 +128,7 @@ class Split:
         rows = state.rows_for(call)
         return self._in_chunks(call, rows, None, args, kwargs) if rows else self._watched(call, args, kwargs)
 
+    @uncounted
     def evaluate(self, module, inner, args, kwargs):
         """The outermost call of a model without gradients: at once while it fits, and otherwise in chunks."""
         state = self._known(module)
@@ -159,6 +161,7 @@ class Split:
             return self._once_more(state, inner, failed, args, kwargs)
         return self._in_chunks(call, 0, failed, args, kwargs)
 
+    @uncounted
     def _full_batch(self, module, inner, args, kwargs):
         """As ever; what is called within it is its own affair."""
         self.inside = True
@@ -175,6 +178,7 @@ class Split:
         plain = all(is_plain(leaf) and leaf.layout is strided and not leaf.is_nested for leaf in call.leaves)
         return call if plain and call.size else None
 
+    @uncounted
     def _watched(self, call, args, kwargs):
         """A call that may come near the limit: run as it is, and what it would take to run it again is known."""
         state, free = call.state, call.state.budget.free()
@@ -225,6 +229,7 @@ class Split:
         call = None
         return self._once_more(state, inner, failed, args, kwargs)
 
+    @uncounted
     def _once_more(self, state, inner, failed, args, kwargs):
         """As the user has it: with the error that it had, unless it met our wall, where the kernel may allow it."""
         if failed is not None and not state.budget.wall.at():

@@ -28,7 +28,7 @@ from ...observe.saves import saves_of
 from ...observe.step_calls import anatomy_of
 from ...observe.step_errors import StepErrors
 from ...observe.turns import Turns
-from ...observe.wrap import around_calls, drop_own_frame, keep_out_of_pickles, timed
+from ...observe.wrap import around_calls, drop_own_frame, keep_out_of_pickles, timed, uncounted
 from ..heal.arm import Healing
 from ..nonfinite.watch import NanWatch
 from ..retained import objects
@@ -290,8 +290,8 @@ class _Adapter:
                 guard.caught("loader", error)
             return iterator
 
-        _BaseDataLoaderIter.__next__ = __next__
-        DataLoader.__iter__ = __iter__
+        _BaseDataLoaderIter.__next__ = uncounted(__next__)
+        DataLoader.__iter__ = uncounted(__iter__)
 
     def _patch_backward(self):
         tensor_class = self.torch.Tensor
@@ -364,7 +364,7 @@ class _Adapter:
                 guard.caught("gradient", error)
             return result
 
-        tensor_class.backward = backward
+        tensor_class.backward = uncounted(backward)
 
     def _last_loss(self):
         """At the end: the loss of a last step that was only counted."""
@@ -459,7 +459,11 @@ class _Adapter:
 
         @functools.wraps(inner)
         def train(module, mode=True):
-            result = inner(module, mode)
+            try:
+                result = inner(module, mode)
+            except BaseException as error:
+                drop_own_frame(error)
+                raise
             if is_compiling():
                 return result
             try:
@@ -473,7 +477,7 @@ class _Adapter:
                 guard.caught("train/eval", error)
             return result
 
-        module_class.train = train
+        module_class.train = uncounted(train)
 
     def _patch_save(self):
         saves_of(self.agent).around(self.torch, "save", _where_saved, saves.tell)
