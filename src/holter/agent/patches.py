@@ -46,7 +46,7 @@ PATCHES = [
     *_of(WATCH, _TORCH, "torch/observe/adapter.py", "torch", "save", "a checkpoint, where it goes, and whether there is room"),
     *_of(WATCH, _TORCH, "torch/observe/adapter.py", _LOADER + "._BaseDataLoaderIter", "__next__", "a step's wait for data"),
     *_of(WATCH, _TORCH, "torch/observe/adapter.py", _LOADER + ".DataLoader", "__iter__", "an epoch begins, and its length"),
-    *_of(WATCH, _TORCH, "torch/observe/adapter.py", "torch.utils.data._utils.worker", "_worker_loop",
+    *_of(WATCH, _TORCH, "torch/retained/objects.py", "torch.utils.data._utils.worker", "_worker_loop",
          "a forked worker is to be known as one before it draws"),
     *_of(WATCH, _TORCH, "torch/observe/adapter.py", "torch.optim.optimizer", "_global_optimizer_post_hooks",
          "steps: PyTorch's own global hook, nothing is replaced"),
@@ -149,7 +149,7 @@ PATCHES = [
          _ONCE, _PARTS),
     *_of(HEAL, _TORCH, "torch/heal/batch_calls.py", "torch.nn.utils", "clip_grad_norm_ clip_grad_value_", _ONCE,
          _PARTS),
-    *_of(HEAL, _TORCH, "torch/heal/workers.py", _LOADER + ".DataLoader", "__init__",
+    *_of(HEAL, _TORCH, "torch/heal/arm.py", _LOADER + ".DataLoader", "__init__",
          "loaders without workers, after these had taken the memory", "after a restart"),
     # ---- Keras and TensorFlow under --heal
     *_of(HEAL, _KERAS, "keras/heal/resume.py", _TRAINER, "fit", "a backup is written, and gone on from"),

@@ -13,7 +13,6 @@ from ...heal.leaves import Unsplittable, batch_axes, batch_of, bytes_of, rows_of
 from ...heal.out_of_memory import is_oom, let_go, oom_error
 from ..observe.visibility import weights_of
 from . import joining, proof
-from .random_numbers import RandomState
 from .split_state import LOSS_PER_OUTPUT
 
 _FIRST_CHUNK = 8  # of a batch of which nothing is known, one part in so many is run first and measured
@@ -107,7 +106,7 @@ class Call:
         begin, full = 0, []
         while begin < self.size:
             end = state.end_of_chunk(begin, rows, self.size)
-            start, before = RandomState(self.torch, self.device), budget.used()
+            start, before = proof.RandomState(self.torch, self.device), budget.used()
             done = self._attempt(begin, end)
             if done is None:
                 start.put_back()

@@ -26,7 +26,6 @@ from .proof import Around
 from .split_state import SplitState
 
 _LOOK_EVERY_SECONDS = 0.5
-_MAX_MODELS = 256
 # These hand their call on to a model that they hold, with doings of their own around it that must happen once.
 _WRAPPERS = ("DistributedDataParallel",)
 _NOT_OURS = ("DataParallel", "FullyShardedDataParallel")
@@ -279,8 +278,6 @@ class Split:
         return state if state is not None and state.declined is None and state.module() is module else None
 
     def _state(self, module):
-        if len(self.states) > _MAX_MODELS:
-            self.states = {number: state for number, state in self.states.items() if state.module() is not None}
         if type(module).__name__ in _WRAPPERS:
             return None
         state = self.states[id(module)] = SplitState(self, module)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from ...heal.leaves import Unsplittable, elements
 from ..observe.visibility import modules_of, weights_of
 from . import proof
-from .weight_proxies import StandIns
 
 _SPARE_SHARE = 0.85  # of the free memory: chunks are not made to fit to the last byte
 _COMFORT_SHARE = 0.75  # of the limit: a call that leaves more than the rest is left alone
@@ -59,7 +58,7 @@ class SplitState:
     def refresh(self):
         """Before a cut: the weights may be others by now, or lie elsewhere."""
         if self.weights is None or not self.weights.still_true():
-            self.weights = StandIns(self.torch, self.module())
+            self.weights = proof.StandIns(self.torch, self.module())
         device = self.weights.weights[0].device if self.weights.weights else self.device
         if device != self.device:
             self.device, self.budget = device, self.split.memory_budget(device)

@@ -101,7 +101,6 @@ class _Adapter:
         self._patch_mode()
         self._patch_save()
         loss_and_norm.patch(self)
-        self._patch_workers()
         compiler.watch(self)
         self.guard(self.compiles.patch)()
         if self.healing is not None:
@@ -482,21 +481,6 @@ class _Adapter:
     def _patch_save(self):
         saves_of(self.agent).around(self.torch, "save", _where_saved, saves.tell)
         timed(self.torch, "save", self.beat, f.CHECKPOINT)
-
-    # --- workers ------------------------------------------------------------------------------------------
-
-    def _patch_workers(self):
-        from torch.utils.data._utils import worker
-
-        inner, agent = worker._worker_loop, self.agent
-
-        @functools.wraps(inner)
-        def _worker_loop(*args, **kwargs):
-            agent.guard(agent.greet)("worker")
-            agent.guard(objects.watch_worker)(agent)
-            return inner(*args, **kwargs)
-
-        worker._worker_loop = _worker_loop
 
 
 def _where_saved(_obj, f, *_args, **_kwargs):

@@ -186,9 +186,24 @@ def join(agent, torch):
     """Let the census of this process know PyTorch's own things."""
     agent.holdings.kinds.append(TorchKinds(torch))
     agent.holdings.on_device = device_bytes(torch)
+    agent.guard(_patch_workers)(agent)
 
 
-def watch_worker(agent):
+def _patch_workers(agent):
+    from torch.utils.data._utils import worker
+
+    inner = worker._worker_loop
+
+    @functools.wraps(inner)
+    def _worker_loop(*args, **kwargs):
+        agent.guard(agent.greet)("worker")
+        agent.guard(_watch_worker)(agent)
+        return inner(*args, **kwargs)
+
+    worker._worker_loop = _worker_loop
+
+
+def _watch_worker(agent):
     """In a worker: look at own memory between two batches, starting from the dataset."""
     fetchers = sys.modules["torch.utils.data._utils.fetch"]
     holdings = agent.holdings
