@@ -64,7 +64,7 @@ def files(value, depth=0):
     if isinstance(value, functools.partial):
         return files(value.func, depth)
     if isinstance(value, types.FunctionType):
-        path = value.__code__.co_filename
+        path = value.__code__.co_filename.partition("#")[0]  # with a word for `warnings` after it
         own = [path[len(ours) :].lstrip("/")] if path.startswith(ours) else []
         return own + files(vars(value).get("__wrapped__"), depth)
     if isinstance(value, types.ModuleType):

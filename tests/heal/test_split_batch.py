@@ -18,6 +18,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from holter.agent.core.guard import Guard  # noqa: E402
+from holter.agent.heal.soft_limit import NoWall  # noqa: E402
 from holter.agent.torch.heal.split import CacheRelease, Split  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -300,6 +301,7 @@ def as_before() -> Any:
         Shuffling,
         Dropped,
         Numbered,
+        Counting,
         nn.Linear,
     )
     before = {cls: cls.__dict__.get("__call__") for cls in classes}
@@ -829,3 +831,83 @@ def test_where_no_thread_can_be_started_the_model_is_called_all_the_same() -> No
         threading.stack_size(before)
 
     assert torch.equal(found, wanted)
+
+
+class Counting(nn.Module):
+    """Moves what it holds at each call, and runs out of memory after that as long as there is a wall before it."""
+
+    average: Any
+
+    def __init__(self, wall: Any) -> None:
+        super().__init__()
+        self.layer, self.wall, self.calls = nn.Linear(8, 3), wall, 0
+        self.kept: list[Any] = []
+        self.register_buffer("average", torch.zeros(8))
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        self.kept.append(x.mean())
+        self.average.mul_(0.9).add_(x.mean(0))
+        x = x + torch.rand(())
+        if getattr(self.wall, "deep", 0):
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return self.layer(x + self.average) * self.calls
+
+
+class Wall:
+    """One before the kernel's own: what fails there may go through without it."""
+
+    deep = 0
+
+    def at(self) -> int:
+        return 1
+
+    def move(self, by: int) -> None:
+        """It stays."""
+
+    def __enter__(self) -> None:
+        self.deep += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.deep -= 1
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_call_that_is_made_again_as_it_was_finds_all_as_it_was(trained: bool) -> None:
+    """A wall before the kernel's limit stops it half way: what it had counted, kept and drawn is not there twice."""
+    agent, wall = Agent(), Wall()
+    agent.wall = wall  # type: ignore[attr-defined]
+    torch.manual_seed(0)
+    free, tight = Counting(NoWall()), Counting(wall)
+    tight.load_state_dict(free.state_dict())
+    Split(agent, torch, lambda: False).watch([tight])
+    batch = torch.randn(SIZE, 8)
+
+    found = []
+    for model in (free, tight):
+        torch.manual_seed(1)
+        with torch.set_grad_enabled(trained):
+            out = model(batch)
+        found.append((out.detach(), model.calls, len(model.kept), model.average.clone(), torch.get_rng_state()))
+
+    assert found[0][1:3] == found[1][1:3] == (1, 1)
+    assert all(torch.equal(found[0][n], found[1][n]) for n in (0, 3, 4))
+    assert [told["because"] for told in agent.told("declined")][-1].endswith("changes Counting.calls")
+
+
+def test_a_hook_on_all_modules_is_shown_no_chunks() -> None:
+    """It would count them as calls: the batch is left as it is."""
+    seen: list[int] = []
+    hook = nn.modules.module.register_module_forward_hook(lambda _module, args, _out: seen.append(len(args[0])))
+    agent, tight = Agent(), Tight(mlp())
+    try:
+        Split(agent, torch, lambda: False).watch([tight])
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            tight(torch.randn(SIZE, 8))
+    finally:
+        hook.remove()
+
+    assert seen == []
+    assert [told["because"] for told in agent.told("declined")] == [
+        "a hook on all modules would see each chunk by itself"
+    ]

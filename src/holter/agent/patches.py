@@ -46,7 +46,7 @@ PATCHES = [
     *_of(WATCH, _TORCH, "torch/observe/adapter.py", "torch", "save", "a checkpoint, where it goes, and whether there is room"),
     *_of(WATCH, _TORCH, "torch/observe/adapter.py", _LOADER + "._BaseDataLoaderIter", "__next__", "a step's wait for data"),
     *_of(WATCH, _TORCH, "torch/observe/adapter.py", _LOADER + ".DataLoader", "__iter__", "an epoch begins, and its length"),
-    *_of(WATCH, _TORCH, "torch/observe/adapter.py", "torch.utils.data._utils.worker", "_worker_loop",
+    *_of(WATCH, _TORCH, "torch/retained/objects.py", "torch.utils.data._utils.worker", "_worker_loop",
          "a forked worker is to be known as one before it draws"),
     *_of(WATCH, _TORCH, "torch/observe/adapter.py", "torch.optim.optimizer", "_global_optimizer_post_hooks",
          "steps: PyTorch's own global hook, nothing is replaced"),
@@ -72,6 +72,11 @@ PATCHES = [
          "what a worker's dataset keeps", "in workers"),
     *_of(WATCH, _TORCH, "torch/retained/objects.py", "torch.utils.data._utils.fetch._IterableDatasetFetcher", "fetch",
          "what a worker's dataset keeps", "in workers"),
+    *_of(WATCH, "cloudpickle", "observe/wrap.py", "cloudpickle.cloudpickle", "_extract_class_dict",
+         "a model's class that is sent by its value is sent as it was; copies in joblib, Ray and PySpark alike",
+         "when it is imported"),
+    *_of(WATCH, "dill", "observe/wrap.py", "dill._dill", "_get_typedict_type",
+         "a model's class that is sent by its value is sent as it was", "when it is imported"),
     # ---- Keras, watched
     *_of(WATCH, _KERAS, "keras/observe/fit.py", "keras.src.callbacks.callback_list.CallbackList",
          "on_train_begin on_train_end on_epoch_begin on_epoch_end on_train_batch_begin on_train_batch_end "
@@ -144,7 +149,7 @@ PATCHES = [
          _ONCE, _PARTS),
     *_of(HEAL, _TORCH, "torch/heal/batch_calls.py", "torch.nn.utils", "clip_grad_norm_ clip_grad_value_", _ONCE,
          _PARTS),
-    *_of(HEAL, _TORCH, "torch/heal/workers.py", _LOADER + ".DataLoader", "__init__",
+    *_of(HEAL, _TORCH, "torch/heal/arm.py", _LOADER + ".DataLoader", "__init__",
          "loaders without workers, after these had taken the memory", "after a restart"),
     # ---- Keras and TensorFlow under --heal
     *_of(HEAL, _KERAS, "keras/heal/resume.py", _TRAINER, "fit", "a backup is written, and gone on from"),

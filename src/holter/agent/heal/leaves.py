@@ -3,49 +3,59 @@
 import copy
 import dataclasses
 
+_DEEPEST = 50  # containers within containers
+
 
 class Unsplittable(Exception):
     """Why a call can't be run in chunks; the words are for the user."""
 
 
-def take_out(thing, is_tensor, leaves, unknown=None):
+def take_out(thing, is_tensor, leaves, unknown=None, depth=0):
     """Append the tensors of `thing` to `leaves`; returns what builds it anew from an iterator over others.
 
-    What is neither a tensor nor a container is given back as it is; `unknown` is a list that takes it down.
+    What is neither a tensor nor a container is given back as it is; `unknown` is a list that takes it down. Containers
+    are read as Python's own kinds: what a class of the user's makes of being asked is its own affair.
     """
     if is_tensor(thing):
         leaves.append(thing)
         return next
-    if isinstance(thing, dict):
-        parts = [(key, take_out(value, is_tensor, leaves, unknown)) for key, value in thing.items()]
+    # A list may hold itself.
+    kind = type(thing) if depth < _DEEPEST else type(None)
+    if issubclass(kind, dict):
+        parts = [(key, take_out(value, is_tensor, leaves, unknown, depth + 1)) for key, value in dict.items(thing)]
         if thing.__class__ is dict:
             return lambda given: {key: build(given) for key, build in parts}
         return lambda given: _filled(thing, [(key, build(given)) for key, build in parts])
-    if isinstance(thing, (list, tuple)):
-        builds = [take_out(value, is_tensor, leaves, unknown) for value in thing]
+    if issubclass(kind, (list, tuple)):
+        builds = [take_out(value, is_tensor, leaves, unknown, depth + 1) for value in _entries(thing)]
         if hasattr(thing, "_fields"):
             return lambda given: thing.__class__(*[build(given) for build in builds])
         return lambda given: thing.__class__([build(given) for build in builds])
-    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        names = [one.name for one in dataclasses.fields(thing)]
-        named = [(name, take_out(getattr(thing, name), is_tensor, leaves, unknown)) for name in names]
+    if dataclasses.is_dataclass(kind):
+        names = [one.name for one in dataclasses.fields(kind)]
+        held = [(name, object.__getattribute__(thing, name)) for name in names]
+        named = [(name, take_out(value, is_tensor, leaves, unknown, depth + 1)) for name, value in held]
         return lambda given: _replaced(thing, [(name, build(given)) for name, build in named])
     if unknown is not None:
         unknown.append(thing)
     return lambda _given: thing
 
 
-def elements(things, is_tensor):
+def elements(things, is_tensor, depth=0):
     """How many elements the tensors within these have in all: what a call's memory goes by."""
     total = 0
-    for thing in things:
+    for thing in things if depth < _DEEPEST else ():
         if is_tensor(thing):
             total += thing.numel()
-        elif isinstance(thing, dict):
-            total += elements(thing.values(), is_tensor)
-        elif isinstance(thing, (list, tuple)):
-            total += elements(thing, is_tensor)
+        elif issubclass(type(thing), dict):
+            total += elements(dict.values(thing), is_tensor, depth + 1)
+        elif issubclass(type(thing), (list, tuple)):
+            total += elements(_entries(thing), is_tensor, depth + 1)
     return total
+
+
+def _entries(thing):
+    return list.__iter__(thing) if issubclass(type(thing), list) else tuple.__iter__(thing)
 
 
 def _filled(mapping, pairs):

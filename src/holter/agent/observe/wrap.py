@@ -1,6 +1,8 @@
-"""The ways in which the Keras and TensorFlow adapters put themselves around a framework's own callables."""
+"""The ways in which adapters put themselves around a framework's own callables, and around calls of a user's class."""
 
 import functools
+import weakref
+from types import FunctionType
 
 from ..core import frame_locals
 from ..core.creation_sites import site_of
@@ -16,6 +18,16 @@ def owner_of(cls, name):
         if name in vars(base):
             return base
     raise AttributeError("%s has no %s" % (cls.__name__, name))
+
+
+def uncounted(function):
+    """No `stacklevel` of a warning counts a frame of it: the warning stands on the line that it always stood on.
+
+    Python passes over the frames of its own import machinery, which it knows by words in the file's name.
+    """
+    code = function.__code__
+    function.__code__ = code.replace(co_filename=code.co_filename + "#importlib._bootstrap")
+    return function
 
 
 def drop_own_frame(error):
@@ -84,7 +96,7 @@ def timed(holder, name, beat, phase, mine=None):
             if before >= 0:
                 enter(before)
 
-    setattr(holder, name, call)
+    setattr(holder, name, uncounted(call))
 
 
 def after(cls, name, act, guard):
@@ -104,7 +116,65 @@ def after(cls, name, act, guard):
             guard.caught("%s.%s" % (cls.__name__, name), error)
         return result
 
-    setattr(cls, name, call)
+    setattr(cls, name, uncounted(call))
+
+
+_patched_calls = weakref.WeakKeyDictionary()  # what stands for `__call__` on a class -> what stood there, or None
+_BY_VALUE = ("cloudpickle", "joblib.externals.cloudpickle", "ray.cloudpickle", "pyspark.cloudpickle")
+
+
+def around_calls(cls, make):
+    """Put `make(own)` around the calls of a class, `own` being the function that the class itself has for them.
+
+    What is no function (a static method, a partial one, an object that can be called) is bound in a way of its own:
+    such a class is left alone.
+    """
+    own = vars(cls).get("__call__")
+    if own is None or isinstance(own, FunctionType):
+        call = uncounted(make(own))
+        _patched_calls[call] = own
+        type.__setattr__(cls, "__call__", call)  # not through a metaclass of the user's
+
+
+def keep_out_of_pickles(hook):
+    """Picklers that write a class down by its value write it as it was: the other process knows nothing of ours.
+
+    The class has to hold a plain function, since compilers look into it; and how one is written is for no one to say.
+    """
+    for package in _BY_VALUE:
+        hook.when_imported(package + ".cloudpickle", _patch_cloudpickle)
+    hook.when_imported("dill._dill", _patch_dill)
+
+
+def _patch_cloudpickle(module):
+    inner = module._extract_class_dict
+
+    @functools.wraps(inner)
+    def _extract_class_dict(cls):
+        return _as_it_was(inner(cls))
+
+    module._extract_class_dict = _extract_class_dict
+
+
+def _patch_dill(module):
+    inner = module._get_typedict_type
+
+    @functools.wraps(inner)
+    def _get_typedict_type(cls, clsdict, *args):
+        return inner(cls, _as_it_was(clsdict), *args)
+
+    module._get_typedict_type = _get_typedict_type
+
+
+def _as_it_was(names):
+    call = names.get("__call__")
+    while isinstance(call, FunctionType) and call in _patched_calls:
+        call = _patched_calls[call]
+        if call is None:
+            del names["__call__"]
+        else:
+            names["__call__"] = call
+    return names
 
 
 def each_guarded(guard, *parts):

@@ -8,6 +8,7 @@ import functools
 import weakref
 
 from ...heal.leaves import Unsplittable
+from ..observe.visibility import modules_of
 
 
 class BatchCalls:
@@ -288,7 +289,7 @@ class SoftNorms:
 
     def of(self, models):
         alive = [model for ref in models if (model := ref()) is not None]
-        return [module for model in alive for module in model.modules() if isinstance(module, self.kind)]
+        return [module for model in alive for module in modules_of(model) if isinstance(module, self.kind)]
 
     def soften(self, models, chunks):
         """At the first batch of a pass."""

@@ -6,12 +6,13 @@ it; those before it are dropped, and computed once more from the same inputs, we
 """
 
 import functools
+import weakref
 from typing import Any
 
 from ...heal.leaves import Unsplittable, batch_axes, batch_of, bytes_of, rows_of, take_out
 from ...heal.out_of_memory import is_oom, let_go, oom_error
+from ..observe.visibility import weights_of
 from . import joining, proof
-from .random_numbers import RandomState
 from .split_state import LOSS_PER_OUTPUT
 
 _FIRST_CHUNK = 8  # of a batch of which nothing is known, one part in so many is run first and measured
@@ -26,7 +27,7 @@ class Call:
         self.device = state.device
         self.leaves = []
         self.build = take_out((args, kwargs), state.is_tensor, self.leaves)
-        self.size = batch_of(self.leaves, state.axis)
+        self.size, self.elements = batch_of(self.leaves, state.axis), sum(leaf.numel() for leaf in self.leaves)
         self.axes = batch_axes(self.leaves, self.size, state.axis)
         # What its memory hangs on, but for the number of samples.
         self.shapes = (
@@ -45,6 +46,15 @@ class Call:
 
     def _pairs(self):
         return zip(self.leaves, self.axes)  # noqa: B905
+
+    def let_go(self):
+        """While the user's own call runs: an input is gone as soon as the call has let go of it."""
+        self.leaves = [weakref.ref(leaf) for leaf in self.leaves]
+
+    def takes_again(self):
+        """After it; false where an input is gone."""
+        self.leaves = [ref() for ref in self.leaves]
+        return all(leaf is not None for leaf in self.leaves)
 
     # --- a chunk ------------------------------------------------------------------------------------------
 
@@ -96,7 +106,7 @@ class Call:
         begin, full = 0, []
         while begin < self.size:
             end = state.end_of_chunk(begin, rows, self.size)
-            start, before = RandomState(self.torch, self.device), budget.used()
+            start, before = proof.RandomState(self.torch, self.device), budget.used()
             done = self._attempt(begin, end)
             if done is None:
                 start.put_back()
@@ -149,7 +159,7 @@ class Call:
         state = self.state
         if not self.is_untouched():  # what is computed again must meet the same; PyTorch asks that of a graph, too
             self.refuse("the model's inputs or weights were changed in place between forward and backward")
-        after, buffers = RandomState(self.torch, self.device), state.buffers()
+        after = proof.Around(state, self.module)
         try:
             with state.budget.wall:
                 found = self._all_chunks(gradients)
@@ -157,8 +167,7 @@ class Call:
                     found = self._in_smaller_chunks(gradients)
                 return found
         finally:
-            state.put_buffers_back(buffers)
-            after.put_back()
+            after.undo()
 
     def _in_smaller_chunks(self, gradients):
         """After a backward that did not fit: all of it once more, with half as many samples at a time."""
@@ -236,8 +245,9 @@ class Call:
             rows_of(of_inputs[at], self.axes[n], begin, end).copy_(tensor.grad)
 
     def _versions(self):
-        weights = (weight for weight in self.module.parameters() if weight.requires_grad) if self.with_graph else ()
-        return [tensor._version for tensor in (*self.leaves, *weights) if not tensor.is_inference()]
+        weights = (weight for weight in weights_of(self.module) if weight.requires_grad) if self.with_graph else ()
+        is_plain = self.state.split.unseen.is_plain  # a lazy layer's weight has no version before its first call
+        return [one._version for one in (*self.leaves, *weights) if is_plain(one) and not one.is_inference()]
 
     def is_untouched(self):
         """Tell whether inputs and weights are as they were before the call."""

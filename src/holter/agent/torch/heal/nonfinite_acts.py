@@ -11,6 +11,7 @@ import sys
 from math import inf
 
 from ...heal.nonfinite_reason import Patience, cure, of_batch, of_operation, ran_away
+from ..observe.visibility import named_weights_of
 from .good_states import GoodStates
 from .snapshot import first_bad
 
@@ -170,7 +171,7 @@ class Acts:
 
     def _name(self, parameter):
         for model in self.adapter.births.models_with({id(parameter)}):
-            for name, p in model.named_parameters():
+            for name, p in named_weights_of(model):
                 if p is parameter:
                     return name
         return "a weight"

@@ -7,19 +7,22 @@ from one by what they are made to do. What can't be shown raises `Unsplittable` 
 it is.
 """
 
+import functools
 import gc
+import random
+import sys
 import weakref
 from contextlib import contextmanager
 
 from ...heal.leaves import Unsplittable, take_out
 from ...heal.out_of_memory import let_go
+from ..observe.visibility import buffers_of, modules_of, weights_of
 from . import joining
-from .random_numbers import RandomState, nothing_drawn_class
-from .weight_proxies import StandIns
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _TABLES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *_HOOKS}
 _MAX_NODES = 200_000  # of a graph that is walked through
+_MAX_CONTENTS = 1000  # entries of a list on a module: a longer one is no state of a call
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type)
 
 
@@ -29,7 +32,8 @@ def prove(state, call):
         raise Unsplittable("the batch has one sample" if call.size else "the batch has no samples")
     torch, module = state.torch, call.module
     _refuse(torch, module)
-    around = _Around(state, module)
+    around = Around(state, module)
+    around.settle()
     counts = joining.label_counts(torch, call.leaves, call.axes)
     picked = _unlike_pair(counts)
     try:
@@ -85,7 +89,7 @@ def _standing_still(state, module):
     torch, mode = state.torch, nothing_drawn_class(state.torch)()
     training = [(norm, norm.training) for norm in state.norms]
     # Dropout within a recurrent kernel is an attribute: out of training, cuDNN has no backward.
-    layers = [(m, m.dropout) for m in module.modules() if isinstance(m, torch.nn.RNNBase) and m.dropout]
+    layers = [(m, m.dropout) for m in modules_of(module) if isinstance(m, torch.nn.RNNBase) and m.dropout]
     for norm, _ in training:
         norm.training = False
     for layer, _ in layers:
@@ -117,7 +121,9 @@ def _outputs(state, pair, begin, end):
 
 def _refuse(torch, module):
     """Raise for what no proof could show: weights that are not there, hooks that would see each chunk."""
-    for layer in module.modules():
+    if any(getattr(torch.nn.modules.module, "_global" + table, None) for table in _HOOKS):
+        raise Unsplittable("a hook on all modules would see each chunk by itself")
+    for layer in modules_of(module):
         compiled = layer.__dict__.get("_compiled_call_impl") is not None
         if isinstance(layer, torch.jit.ScriptModule) or "_orig_mod" in layer._modules or compiled:
             raise Unsplittable("the model is compiled")
@@ -126,7 +132,7 @@ def _refuse(torch, module):
                 # PyTorch's own compute a weight from others (weight_norm, spectral_norm).
                 if not (getattr(hook, "__module__", None) or "").startswith("torch.nn.utils"):
                     raise Unsplittable("a hook on %s would see each chunk by itself" % type(layer).__name__)
-    for weight in module.parameters():
+    for weight in weights_of(module):
         if type(weight) not in (torch.Tensor, torch.nn.Parameter):
             raise Unsplittable("its weights are of a kind of their own, %s" % type(weight).__name__)
         if weight.device.type == "meta" or not weight.is_leaf:
@@ -231,25 +237,33 @@ def _is_nothing(rest, size, tolerance):
 # --- what a call leaves behind --------------------------------------------------------------------------------
 
 
-class _Around:
-    """What a call of the model may change beside what it returns, as it was before."""
+class Around:
+    """What a call of the model may change beside what it returns, as it was before.
+
+    Buffers, attributes, what lists, dicts and sets among them hold, and the random generators: a call that failed in
+    the middle has moved some of them, and is made again.
+    """
 
     def __init__(self, state, module):
         self.torch, self.module, self.device = state.torch, module, state.device
         self.apart = {id(norm) for norm in state.norms}
         self.random = RandomState(self.torch, self.device)
         self.tables = [(table, dict(table)) for table in self._tables()]
-        self.marks = self._marks()
-        self.copies = [(buffer, buffer.clone()) for buffer in module.buffers()]
+        held = [value for table, _ in self.tables for key, value in table.items() if key not in _TABLES]
+        self.contents = [
+            (value, value.copy()) for value in held if type(value) in (list, dict, set) and len(value) <= _MAX_CONTENTS
+        ]
+        with self.torch.no_grad():
+            self.copies = [(buffer, buffer.clone()) for buffer in buffers_of(module)]
 
     def _tables(self):
-        for layer in self.module.modules():
+        for layer in modules_of(self.module):
             yield layer.__dict__
             yield layer._buffers
 
     def _marks(self):
         found = {}
-        for layer in self.module.modules():
+        for layer in modules_of(self.module):
             if id(layer) in self.apart:
                 continue
             for table in (layer.__dict__, layer._buffers):
@@ -275,7 +289,7 @@ class _Around:
         if not call.is_untouched():
             raise Unsplittable("each call changes its inputs or weights in place")
         now = self._marks()
-        for where in {*now, *self.marks}:
+        for where in {**self.marks, **now}:
             if now.get(where) != self.marks.get(where):
                 name = (now.get(where) or self.marks.get(where))[0]
                 raise Unsplittable("each call changes %s.%s" % (name, where[1]))
@@ -288,7 +302,146 @@ class _Around:
             if len(table) != len(before) or any(table.get(key) is not value for key, value in before.items()):
                 table.clear()
                 table.update(before)
+        for held, copy in self.contents:
+            held.clear()
+            (held.extend if type(held) is list else held.update)(copy)
         with self.torch.no_grad():
             for buffer, copy in self.copies:
                 buffer.copy_(copy)
         self.random.put_back()
+
+
+# --- Stand-ins for a model's weights, which gather the gradients of all chunks before the weights themselves see any
+# A stand-in is a leaf over the same memory. So hooks on a weight, gradients that were there before, and whoever steps
+# within backward meet one gradient of the full batch, as they would have without the split.
+
+
+class StandIns:
+    """The weights of one model that are trained, and where in it they are found."""
+
+    def __init__(self, torch, module):
+        self.torch = torch
+        self.places = []  # (dict or list, key, the weight, its stand-in)
+        self.weights = []
+        self.stand_ins = []
+        known = {}
+        for layer in modules_of(module):
+            for key, weight in layer._parameters.items():
+                if weight is not None and weight.requires_grad:
+                    self._add(layer._parameters, key, weight, known)
+            # Recurrent layers hand their kernels a list of their own, and make it anew where its weights are others.
+            flat = layer.__dict__.get("_flat_weights")
+            if isinstance(flat, list):
+                mine = [known.get(id(weight), weight) for weight in flat]
+                self.places.append((layer.__dict__, "_flat_weights", flat, mine))
+                refs = layer.__dict__.get("_flat_weight_refs")
+                if refs is not None:
+                    new = [None if weight is None else weakref.ref(weight) for weight in mine]
+                    self.places.append((layer.__dict__, "_flat_weight_refs", refs, new))
+
+    def _add(self, holder, key, weight, known):
+        if id(weight) not in known:
+            known[id(weight)] = stand_in = weight.detach().requires_grad_()
+            self.weights.append(weight)
+            self.stand_ins.append(stand_in)
+        self.places.append((holder, key, weight, known[id(weight)]))
+
+    def still_true(self):
+        """Tell whether the model still holds these weights, at the same place in memory."""
+        if any(holder[key] is not weight for holder, key, weight, _ in self.places):
+            return False
+        pairs = zip(self.weights, self.stand_ins)  # noqa: B905
+        return all(weight.data_ptr() == stand_in.data_ptr() and weight.requires_grad for weight, stand_in in pairs)
+
+    def __enter__(self):
+        for holder, key, _weight, stand_in in self.places:
+            holder[key] = stand_in
+
+    def __exit__(self, *_exc):
+        for holder, key, weight, _stand_in in self.places:
+            holder[key] = weight
+
+    def forget(self):
+        """Drop what gradients the stand-ins have gathered."""
+        for stand_in in self.stand_ins:
+            stand_in.grad = None
+
+    def gradients(self):
+        """Hand over what was gathered."""
+        found = [stand_in.grad for stand_in in self.stand_ins]
+        self.forget()
+        return found
+
+
+# --- The random generators that a call of a model may draw from: as they are at one moment, and silenced for a proof
+# Each chunk draws its own dropout masks and noise, and draws them again when it is computed a second time. They are not
+# those that the full batch would have drawn: a model that draws is split as `equivalent`.
+
+
+class RandomState:
+    """All generators of the process as they are now: PyTorch's for the host and one device, Python's, NumPy's."""
+
+    def __init__(self, torch, device):
+        self.torch, self.device = torch, device
+        self.host = torch.get_rng_state()
+        self.on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        self.python, self.numpy = random.getstate(), _numpy_state()
+
+    def put_back(self):
+        """Make the generators as they were."""
+        self.torch.set_rng_state(self.host)
+        if self.on_device is not None:
+            self.torch.cuda.set_rng_state(self.on_device, self.device)
+        random.setstate(self.python)
+        if self.numpy is not None:
+            sys.modules["numpy.random"].set_state(self.numpy)
+
+    def torch_drew(self, later):
+        """Tell whether PyTorch's generators were drawn from between this and a later state."""
+        if not self.torch.equal(self.host, later.host):
+            return True
+        return self.on_device is not None and not self.torch.equal(self.on_device, later.on_device)
+
+    def others_drew(self, later):
+        """The same of Python's and NumPy's."""
+        if self.python != later.python or (self.numpy is None) != (later.numpy is None):
+            return True
+        if self.numpy is None:
+            return False
+        return self.numpy[2:] != later.numpy[2:] or not bool((self.numpy[1] == later.numpy[1]).all())
+
+
+def _numpy_state():
+    numpy = sys.modules.get("numpy.random")
+    return numpy.get_state() if hasattr(numpy, "get_state") else None
+
+
+@functools.lru_cache(maxsize=1)
+def nothing_drawn_class(torch):
+    """A mode under which dropout drops nothing and noise is a constant; `met` tells whether there was any."""
+    functional, tensor = torch.nn.functional, torch.Tensor
+    names = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+    dropouts = {getattr(functional, name) for name in names}
+    noises, fills = {torch.rand_like, torch.randn_like}, {tensor.normal_, tensor.uniform_, tensor.exponential_}
+
+    class NothingDrawn(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined, misc]
+        met = False
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            kwargs = dict(kwargs or {})
+            if func in dropouts:
+                self.met |= kwargs.get("training", True) and kwargs.get("p", 0.5) > 0.0
+                return args[0]
+            if func in noises or func in fills:
+                self.met = True
+                return torch.full_like(args[0], 0.5) if func in noises else args[0].fill_(0.5)
+            if func is functional.scaled_dot_product_attention:
+                given = args[4] if len(args) > 4 else kwargs.pop("dropout_p", 0.0)
+                self.met |= given > 0.0
+                return func(*args[:4], *((0.0,) if len(args) > 4 else ()), *args[5:], **kwargs)
+            if func is functional.multi_head_attention_forward and "training" in kwargs:
+                self.met |= kwargs["training"] and args[10] > 0.0
+                kwargs["training"] = False
+            return func(*args, **kwargs)
+
+    return NothingDrawn

@@ -10,6 +10,8 @@ follow a schedule that goes on with the loop.
 
 import weakref
 
+from ..observe.visibility import buffers_of
+
 _PLAIN = (bool, int, float, complex, str, type(None))
 
 
@@ -30,7 +32,7 @@ class State:
                 for key, value in optimizer.state.get(p, {}).items():
                     self._take((id(p), key), value)
         for model in models:
-            for buffer in model.buffers():
+            for buffer in buffers_of(model):
                 self.buffers["buffer", id(buffer)] = buffer
         for scaler in scalers:
             for name in ("_scale", "_growth_tracker"):
@@ -41,7 +43,7 @@ class State:
         self.devices = {tensor.device for tensor in self.weights.values()}
 
     def _take(self, place, value):
-        if isinstance(value, self.torch.Tensor):
+        if type(value) in (self.torch.Tensor, self.torch.nn.Parameter):  # of another kind, its owner would see a copy
             self.moments[place] = value
         elif isinstance(value, _PLAIN):
             self.values[place] = value

@@ -18,14 +18,14 @@ from ....record import environment
 from ...heal.leaves import Unsplittable, bytes_of, take_out
 from ...heal.out_of_memory import drop_own_frames, is_oom, let_go
 from ...heal.soft_limit import wall_of
-from ..observe.visibility import Unseen
+from ...observe.wrap import around_calls, uncounted
+from ..observe.visibility import Unseen, modules_of, weights_of
 from .chunks import Call, cut_class
 from .memory_budget import DEVICES, memory_budget_of
-from .random_numbers import RandomState
+from .proof import Around
 from .split_state import SplitState
 
 _LOOK_EVERY_SECONDS = 0.5
-_MAX_MODELS = 256
 # These hand their call on to a model that they hold, with doings of their own around it that must happen once.
 _WRAPPERS = ("DistributedDataParallel",)
 _NOT_OURS = ("DataParallel", "FullyShardedDataParallel")
@@ -54,7 +54,7 @@ class Split:
         self.wrapped = set()
         self.reported = set()
         self.next_look = 0.0
-        self.is_tensor = lambda thing: isinstance(thing, torch.Tensor)
+        self.is_tensor = lambda thing: issubclass(type(thing), torch.Tensor)
         self.unseen = Unseen(torch)
         self.budgets, self.cache_release = {}, {}  # by device
         self.loader = None  # what hands out batches in chunks, where computing twice costs more than that
@@ -73,14 +73,13 @@ class Split:
         """Stand around the calls of these models and of the modules that they may be called by."""
         containers = (self.torch.nn.Module, self.torch.nn.ModuleList, self.torch.nn.ModuleDict)
         for model in models:
-            for module in model.modules():
+            for module in modules_of(model):
                 cls = type(module)
                 if cls not in self.wrapped and cls not in containers and (module is model or module._modules):
                     self.wrapped.add(cls)
-                    self._wrap(cls)
+                    around_calls(cls, functools.partial(self._around, cls))
 
-    def _wrap(self, cls):
-        own = vars(cls).get("__call__")
+    def _around(self, cls, own):
         is_compiling, grad_enabled, is_seen = self.is_compiling, self.torch.is_grad_enabled, self._is_seen
 
         @functools.wraps(cls.__call__)
@@ -88,9 +87,9 @@ class Split:
             # Looked up anew each time: whoever traces puts a call of their own in its place, and what comes after this
             # class is another one for each that derives from it.
             inner = own or super(cls, type(module)).__call__  # type: ignore[misc]
-            if self.inside or is_compiling() or is_seen():
-                return inner(module, *args, **kwargs)
             try:
+                if self.inside or is_compiling() or is_seen():
+                    return inner(module, *args, **kwargs)
                 if grad_enabled():
                     return self.call(module, inner, args, kwargs)
                 return self.evaluate(module, inner, args, kwargs)
@@ -98,7 +97,7 @@ class Split:
                 drop_own_frames(error)
                 raise
 
-        cls.__call__ = __call__
+        return __call__
 
     def _is_seen(self):
         """Tell whether somebody looks at each operation, or transforms the call: then it is not ours to touch."""
@@ -109,6 +108,7 @@ class Split:
 
     # --- calls --------------------------------------------------------------------------------------------
 
+    @uncounted
     def call(self, module, inner, args, kwargs):
         """The outermost call of a model that may have a gradient."""
         state, call = self._known(module), None
@@ -127,15 +127,18 @@ class Split:
         rows = state.rows_for(call)
         return self._in_chunks(call, rows, None, args, kwargs) if rows else self._watched(call, args, kwargs)
 
+    @uncounted
     def evaluate(self, module, inner, args, kwargs):
         """The outermost call of a model without gradients: at once while it fits, and otherwise in chunks."""
         state = self._known(module)
         if state is None:
             return inner(module, *args, **kwargs)
-        call = None
+        call = around = None
         try:
             if state.rows:
                 call = self._opened(state, inner, args, kwargs, False)
+            if call is None and not state.is_calm(args, kwargs):
+                around = Around(state, module)
         except Exception as error:
             self.agent.guard.caught("split", error)
         rows = state.rows_for(call) if call is not None else 0
@@ -150,11 +153,14 @@ class Split:
             failed = error
         let_go(failed)
         state.budget.ran_out()
+        if around is not None:
+            around.undo()
         call = self.agent.guard(Call)(state, inner, args, kwargs, with_graph=False)
         if call is None:
             return self._once_more(state, inner, failed, args, kwargs)
         return self._in_chunks(call, 0, failed, args, kwargs)
 
+    @uncounted
     def _full_batch(self, module, inner, args, kwargs):
         """As ever; what is called within it is its own affair."""
         self.inside = True
@@ -171,10 +177,14 @@ class Split:
         plain = all(is_plain(leaf) and leaf.layout is strided and not leaf.is_nested for leaf in call.leaves)
         return call if plain and call.size else None
 
+    @uncounted
     def _watched(self, call, args, kwargs):
         """A call that may come near the limit: run as it is, and what it would take to run it again is known."""
         state, free = call.state, call.state.budget.free()
-        random, buffers = RandomState(self.torch, state.device), state.buffers()
+        around = self.agent.guard(Around)(state, call.module)
+        if around is None:
+            return self._full_batch(call.module, call.inner, args, kwargs)
+        call.let_go()
         try:
             with state.budget.wall:
                 out = self._full_batch(call.module, call.inner, args, kwargs)
@@ -187,9 +197,8 @@ class Split:
             return out
         let_go(failed)
         state.budget.ran_out()
-        random.put_back()
-        state.put_buffers_back(buffers)
-        if not call.is_untouched():
+        around.undo()
+        if not call.takes_again() or not call.is_untouched():
             state.decline("the call that failed had changed its inputs, weights or random numbers")
             raise failed
         return self._in_chunks(call, 0, failed, args, kwargs)
@@ -201,7 +210,7 @@ class Split:
 
     def _in_chunks(self, call, rows, failed, args, kwargs):
         """Run a call in chunks; where that can't be, it is the user's own again, with the error that it had."""
-        state, inner, start = call.state, call.inner, RandomState(self.torch, call.device)
+        state, inner, around = call.state, call.inner, Around(call.state, call.module)
         try:
             with state.budget.wall:
                 return self._joined(self._proven(call, args, kwargs), rows)
@@ -211,7 +220,7 @@ class Split:
             self.agent.guard.caught("split", error)
             let_go(error)
             why = "a chunk of it failed: %s" % type(error).__name__
-        start.put_back()
+        around.undo()
         if call.with_graph:
             state.decline(why)
         else:
@@ -219,6 +228,7 @@ class Split:
         call = None
         return self._once_more(state, inner, failed, args, kwargs)
 
+    @uncounted
     def _once_more(self, state, inner, failed, args, kwargs):
         """As the user has it: with the error that it had, unless it met our wall, where the kernel may allow it."""
         if failed is not None and not state.budget.wall.at():
@@ -268,8 +278,6 @@ class Split:
         return state if state is not None and state.declined is None and state.module() is module else None
 
     def _state(self, module):
-        if len(self.states) > _MAX_MODELS:
-            self.states = {number: state for number, state in self.states.items() if state.module() is not None}
         if type(module).__name__ in _WRAPPERS:
             return None
         state = self.states[id(module)] = SplitState(self, module)
@@ -282,7 +290,7 @@ class Split:
             state.decline("several ranks train together")
         elif type(module).__name__ in _NOT_OURS or getattr(module, "_is_replica", False):
             state.decline("%s splits the batch itself" % type(module).__name__)
-        elif any(type(weight).__name__ in _SHARDED for weight in module.parameters()):
+        elif any(type(weight).__name__ in _SHARDED for weight in weights_of(module)):
             state.decline("its weights lie on several devices")
         elif state.device.type not in DEVICES:
             state.decline("its weights lie on %s: a batch is split on a CPU or with CUDA alone" % state.device.type)

@@ -5,8 +5,8 @@ import weakref
 from contextlib import contextmanager
 
 from ...heal.leaves import Unsplittable, elements
+from ..observe.visibility import modules_of, weights_of
 from . import proof
-from .weight_proxies import StandIns
 
 _SPARE_SHARE = 0.85  # of the free memory: chunks are not made to fit to the last byte
 _COMFORT_SHARE = 0.75  # of the limit: a call that leaves more than the rest is left alone
@@ -24,7 +24,7 @@ class SplitState:
         self.split, self.torch, self.is_tensor = split, split.torch, split.is_tensor
         self.module, self.name = weakref.ref(module), type(module).__name__
         self.weights = None  # stand-ins, made before the first act
-        first = next(module.parameters(), None)
+        first = next(weights_of(module), None)
         self.device = first.device if first is not None else self.torch.device("cpu")
         self.budget = split.memory_budget(self.device)
         self.axis = 0  # along which the samples lie
@@ -33,7 +33,7 @@ class SplitState:
         self.comfortable = 0  # elements of inputs with which there was memory to spare
         self.rows = {}  # shapes without the batch -> how many samples fit at once
         self.calls = {}  # the same and the batch's size -> calls in chunks
-        self.norms = [m for m in module.modules() if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
+        self.norms = [m for m in modules_of(module) if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
         self._kinds = {}
         self.gone = None  # tells when the model is
 
@@ -58,7 +58,7 @@ class SplitState:
     def refresh(self):
         """Before a cut: the weights may be others by now, or lie elsewhere."""
         if self.weights is None or not self.weights.still_true():
-            self.weights = StandIns(self.torch, self.module())
+            self.weights = proof.StandIns(self.torch, self.module())
         device = self.weights.weights[0].device if self.weights.weights else self.device
         if device != self.device:
             self.device, self.budget = device, self.split.memory_budget(device)
@@ -86,7 +86,7 @@ class SplitState:
         if call.shapes in self.rows and cost + still < _COMFORT_SHARE * (self.budget.free() + cost):
             self.budget.relax()
         if self.budget.used() + still < _COMFORT_SHARE * self.budget.limit:
-            self.comfortable = max(self.comfortable, sum(leaf.numel() for leaf in call.leaves))
+            self.comfortable = max(self.comfortable, call.elements)
 
     def look_again(self):
         """Now and then, where nothing is watched: does it still fit with memory to spare?"""
@@ -138,15 +138,6 @@ class SplitState:
         cached = torch.is_autocast_cache_enabled()
         return lambda: torch.autocast(kind, dtype=dtype, enabled=on, cache_enabled=cached)
 
-    def buffers(self):
-        """Copies of what a second pass would change again: running statistics."""
-        return [(b, b.clone()) for norm in self.norms for b in norm.buffers(recurse=False) if b is not None]
-
-    def put_buffers_back(self, copies):
-        with self.torch.no_grad():
-            for buffer, copy in copies:
-                buffer.copy_(copy)
-
     def release_failed_backward(self):
         """Give back all that an attempt at a backward has left."""
         self.split.cache_release[self.device].empty()
@@ -155,7 +146,7 @@ class SplitState:
 
     def gradient_bytes(self):
         """What the gradients of the model will take."""
-        weights = (weight for weight in self.module().parameters() if weight.requires_grad)
+        weights = (weight for weight in weights_of(self.module()) if weight.requires_grad)
         return sum(weight.numel() * weight.element_size() for weight in weights)
 
     # --- how many samples at once -------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import functools
 import weakref
 from collections import deque
+from itertools import islice
 
 from ...core import frame_locals
 from ...core.user_frame import is_user_file
@@ -27,7 +28,7 @@ class Batch:
 
     def called(self, module, args, kwargs):
         """A model is called for training: remember with what."""
-        if len(args) == 1 and not kwargs and isinstance(args[0], self.tensor_class):
+        if len(args) == 1 and not kwargs and issubclass(type(args[0]), self.tensor_class):
             refs = ((0, weakref.ref(args[0])),)  # as most models are called
         else:
             refs = []
@@ -75,16 +76,17 @@ class Batch:
             frame = frame.f_back
 
     def _within(self, name, value):
-        tensor_class = self.tensor_class
-        if isinstance(value, tensor_class):
+        tensor_class, kind = self.tensor_class, type(value)  # `__class__` may be a property of the user's, too
+        if issubclass(kind, tensor_class):
             yield name, value
-        elif isinstance(value, (tuple, list)):
-            for at, one in enumerate(value[:_INSIDE]):
-                if isinstance(one, tensor_class):
+        elif issubclass(kind, (tuple, list)):
+            entries = list.__iter__(value) if issubclass(kind, list) else tuple.__iter__(value)
+            for at, one in enumerate(islice(entries, _INSIDE)):
+                if issubclass(type(one), tensor_class):
                     yield "%s[%d]" % (name, at), one
-        elif isinstance(value, dict):
-            for key, one in list(value.items())[:_INSIDE]:
-                if isinstance(one, tensor_class):
+        elif issubclass(kind, dict):  # by its own means: those of a class of the user's may do anything
+            for key, one in list(islice(dict.items(value), _INSIDE)):
+                if issubclass(type(one), tensor_class):
                     yield "%s[%r]" % (name, key), one
 
 

@@ -3,6 +3,7 @@
 from ...core.user_frame import is_user_file
 from ...observe import source_calls
 from ...observe.loss_history import short
+from ..observe.visibility import modules_of, named_weights_of
 from . import edges as edges
 from .batch import GIVEN
 from .finite import Clock, of_named
@@ -80,7 +81,7 @@ class Look:
         trained = {id(p): p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
         named, known = [], set()
         for model in [*self.batch.models(), *self.adapter.births.models_with(set(trained))]:
-            for name, p in model.named_parameters():
+            for name, p in named_weights_of(model):
                 if id(p) not in known:
                     known.add(id(p))
                     named.append((name, p))
@@ -114,7 +115,7 @@ class Look:
         """An operation of the graph with its module, and the user's lines on which it may stand."""
         parameter, stack = found.pop("parameter", None), found.pop("stack", None)
         for model in self.batch.models() if parameter is not None else ():
-            for name, p in model.named_parameters():
+            for name, p in named_weights_of(model):
                 if p is parameter:
                     found["module"] = name.rpartition(".")[0] or name
         lines = source_calls.of(found["op"], _user_files(frame, self.batch.models()))
@@ -148,7 +149,7 @@ def _user_files(frame, models):
         files[frame.f_code.co_filename] = True
         frame = frame.f_back
     for model in models:
-        for part in model.modules():
+        for part in modules_of(model):
             code = getattr(type(part).forward, "__code__", None)
             if code is not None:
                 files[code.co_filename] = True

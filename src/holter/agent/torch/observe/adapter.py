@@ -27,14 +27,14 @@ from ...observe import saves
 from ...observe.saves import saves_of
 from ...observe.step_calls import anatomy_of
 from ...observe.turns import Turns
-from ...observe.wrap import StepErrors, drop_own_frame, timed
+from ...observe.wrap import StepErrors, around_calls, drop_own_frame, keep_out_of_pickles, timed, uncounted
 from ..heal.arm import Healing
 from ..nonfinite.watch import NanWatch
 from ..retained import objects
 from . import compiler, device, loss_and_norm, schedule
 from .compiles import Compiles
 from .creations import Births
-from .visibility import Unseen
+from .visibility import Unseen, weights_of
 
 WAITS_FOR = ("torch",)
 _MAX_TRAINED = 200_000  # parameters
@@ -93,13 +93,13 @@ class _Adapter:
         if self.healing is not None:
             self.healing.begin()
         objects.join(self.agent, self.torch)
+        keep_out_of_pickles(self.agent.hook)
         self._patch_loader()
         self._patch_backward()
         self._patch_optimizers()
         self._patch_mode()
         self._patch_save()
         loss_and_norm.patch(self)
-        self._patch_workers()
         compiler.watch(self)
         self.guard(self.compiles.patch)()
         if self.healing is not None:
@@ -163,7 +163,9 @@ class _Adapter:
         if cls in self.wrapped or cls is self.torch.nn.Module:
             return
         self.wrapped.add(cls)
-        own = vars(cls).get("__call__")
+        around_calls(cls, functools.partial(self._timed_call, cls))
+
+    def _timed_call(self, cls, own):
         beat, enter, guard, left, look = self.beat, self.beat.enter, self.guard, self.left_by, self.look
         is_traced, grad_enabled, alone = self.is_traced, self.torch._C.is_grad_enabled, self.unseen.alone
         is_compiling, notice, called = self.is_compiling, self._notice_batch, self.nan.batch.called
@@ -209,7 +211,7 @@ class _Adapter:
                     enter(phase and 1)
             return result
 
-        cls.__call__ = __call__
+        return __call__
 
     def _notice_batch(self, args, kwargs):
         is_plain = self.unseen.is_plain
@@ -286,8 +288,8 @@ class _Adapter:
                 guard.caught("loader", error)
             return iterator
 
-        _BaseDataLoaderIter.__next__ = __next__
-        DataLoader.__iter__ = __iter__
+        _BaseDataLoaderIter.__next__ = uncounted(__next__)
+        DataLoader.__iter__ = uncounted(__iter__)
 
     def _patch_backward(self):
         tensor_class = self.torch.Tensor
@@ -362,7 +364,7 @@ class _Adapter:
                 guard.caught("gradient", error)
             return result
 
-        tensor_class.backward = backward
+        tensor_class.backward = uncounted(backward)
 
     def _last_loss(self):
         """At the end: the loss of a last step that was only counted."""
@@ -443,7 +445,7 @@ class _Adapter:
             self.healing.rarely()
 
     def _read_rate(self, optimizer):
-        rate = optimizer.param_groups[0]["lr"]
+        rate = next((group.get("lr") for group in optimizer.param_groups), None)
         if isinstance(rate, float):
             self.rate = rate
         elif self.unseen.alone():  # a tensor: one on a device is not read
@@ -457,7 +459,11 @@ class _Adapter:
 
         @functools.wraps(inner)
         def train(module, mode=True):
-            result = inner(module, mode)
+            try:
+                result = inner(module, mode)
+            except BaseException as error:
+                drop_own_frame(error)
+                raise
             if is_compiling():
                 return result
             try:
@@ -471,26 +477,11 @@ class _Adapter:
                 guard.caught("train/eval", error)
             return result
 
-        module_class.train = train
+        module_class.train = uncounted(train)
 
     def _patch_save(self):
         saves_of(self.agent).around(self.torch, "save", _where_saved, saves.tell)
         timed(self.torch, "save", self.beat, f.CHECKPOINT)
-
-    # --- workers ------------------------------------------------------------------------------------------
-
-    def _patch_workers(self):
-        from torch.utils.data._utils import worker
-
-        inner, agent = worker._worker_loop, self.agent
-
-        @functools.wraps(inner)
-        def _worker_loop(*args, **kwargs):
-            agent.guard(agent.greet)("worker")
-            agent.guard(objects.watch_worker)(agent)
-            return inner(*args, **kwargs)
-
-        worker._worker_loop = _worker_loop
 
 
 def _where_saved(_obj, f, *_args, **_kwargs):
@@ -498,4 +489,4 @@ def _where_saved(_obj, f, *_args, **_kwargs):
 
 
 def _has_any(module, ids):
-    return id(next(module.parameters(), None)) in ids  # the first is enough: a model is trained or it is not
+    return id(next(weights_of(module), None)) in ids  # the first is enough: a model is trained or it is not

@@ -10,6 +10,7 @@ from ...core import frame_locals
 from ...core.creation_sites import site_of
 from ...core.user_frame import is_user_file
 from ...observe import wrap
+from .visibility import children_of, weights_of
 
 _NEWBORN = 256
 
@@ -89,7 +90,7 @@ class Births:
         """Take the new modules into the census, those left out that have since become a part of another."""
         newborn, self.newborn = self.newborn, []
         alive = [(module, site) for module, site in ((ref(), site) for ref, site in newborn) if module is not None]
-        parts = {id(child) for module, _ in alive for child in module.children()}
+        parts = {id(child) for module, _ in alive for child in children_of(module)}
         for module, site in alive:
             if site is not None and id(module) not in parts:
                 self.agent.census.born("model", module, site)
@@ -103,11 +104,11 @@ class Births:
     def models_with(self, parameters):
         """The outermost models that hold any of these parameters, given by their ids."""
         everyone = [module for module in (ref() for ref in list(self.modules.values())) if module is not None]
-        parts = {id(child) for module in everyone for child in module.children()}
+        parts = {id(child) for module in everyone for child in children_of(module)}
         for module in everyone:
             if id(module) in parts or isinstance(module, self.torch.jit.ScriptModule):
                 continue
-            if any(id(parameter) in parameters for parameter in module.parameters()):
+            if any(id(parameter) in parameters for parameter in weights_of(module)):
                 yield module
 
 

@@ -3,6 +3,8 @@
 import functools
 import weakref
 
+from ...observe.wrap import drop_own_frame, uncounted
+
 
 def patch(adapter):
     """Stand around `GradScaler.scale` and `clip_grad_norm_`."""
@@ -12,7 +14,11 @@ def patch(adapter):
 
     @functools.wraps(inner)
     def scale(scaler, outputs):
-        result = inner(scaler, outputs)
+        try:
+            result = inner(scaler, outputs)
+        except BaseException as error:
+            drop_own_frame(error)
+            raise
         if not is_compiling():
             guarded(scaler, outputs, result)
         return result
@@ -24,13 +30,17 @@ def patch(adapter):
         adapter.nan.scales(scaler, outputs)
         adapter.unscaled = (weakref.ref(result), weakref.ref(outputs)) if result is not outputs else None
 
-    scaler_class.scale = scale
+    scaler_class.scale = uncounted(scale)
     clip_module = torch.nn.utils
     inner_clip = clip_module.clip_grad_norm_
 
     @functools.wraps(inner_clip)
     def clip_grad_norm_(*args, **kwargs):
-        norm = inner_clip(*args, **kwargs)
+        try:
+            norm = inner_clip(*args, **kwargs)
+        except BaseException as error:
+            drop_own_frame(error)
+            raise
         if is_compiling():
             return norm
         try:
@@ -44,6 +54,7 @@ def patch(adapter):
             adapter.guard.caught("clip_grad_norm_", error)
         return norm
 
+    uncounted(clip_grad_norm_)
     for holder in (clip_module, clip_module.clip_grad):
         if getattr(holder, "clip_grad_norm_", None) is inner_clip:
             holder.clip_grad_norm_ = clip_grad_norm_

@@ -41,10 +41,7 @@ class Plan:
         if beat.phase != f.VALIDATION and beat.steps != steps:
             passes, steps = passes + 1, beat.steps
             self.passes[key] = passes, steps
-        try:
-            length = len(loader)
-        except Exception:
-            length = 0
+        length = _length(loader)
         if len(self.source) > 64:
             self.source.clear()
         self.source[id(iterator)] = (key, length, passes)
@@ -98,6 +95,26 @@ class Plan:
             self.shapes = [*self.shapes[1 - _SHAPES :], shapes]
             self.agent.say("batch", step=step, shapes=shapes)
         self.largest = max(self.largest, size)
+
+
+def _length(loader):
+    """The batches of a pass; 0 where asking for them would run a `__len__` of the user's, which may draw or print.
+
+    That of a dataset is asked all the same: PyTorch's own samplers do so with every pass.
+    """
+    if getattr(loader, "_dataset_kind", 0):  # an iterable one; PyTorch would hold the answer against it
+        return 0
+    asked = loader
+    while asked is not None:
+        code = getattr(getattr(type(asked), "__len__", None), "__code__", None)
+        if code is not None and is_user_file(code.co_filename):
+            return 0
+        held = getattr(asked, "__dict__", {})
+        asked = held.get("sampler") if held.get("batch_sampler") is None else held["batch_sampler"]
+    try:
+        return len(loader)
+    except Exception:
+        return 0
 
 
 def _around_the_loader(loops):

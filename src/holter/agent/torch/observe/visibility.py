@@ -41,7 +41,7 @@ class Unseen:
 
     def is_plain(self, thing):
         """True for a tensor of PyTorch's own: what a subclass is asked for is its owner's business."""
-        return thing.__class__ in self._plain
+        return type(thing) in self._plain  # `__class__` may be a property of the user's
 
     def cell_of(self, tensor):
         """Where a plain float32 in the host's memory is read; None for one on a device.
@@ -71,6 +71,49 @@ class Unseen:
             return half(ctypes.string_at(tensor.data_ptr(), 2)) if half is not None else None
         except RuntimeError:
             return None  # a layout without memory of its own
+
+
+# --- What a module consists of, read where it is kept: `parameters()`, `modules()` and their like may be the user's own
+
+
+def named_modules_of(module):
+    """A module and all within it, each once, with their names."""
+    seen, ahead = set(), [("", module)]
+    while ahead:
+        name, one = ahead.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield name, one
+        parts = list((one.__dict__.get("_modules") or {}).items())
+        ahead.extend((name + "." + key if name else key, part) for key, part in reversed(parts) if part is not None)
+
+
+def modules_of(module):
+    return (one for _, one in named_modules_of(module))
+
+
+def children_of(module):
+    """The modules right within one."""
+    return [part for part in (module.__dict__.get("_modules") or {}).values() if part is not None]
+
+
+def named_weights_of(module, table="_parameters"):
+    """Its parameters, each once, with their names."""
+    seen = set()
+    for name, one in named_modules_of(module):
+        for key, tensor in (one.__dict__.get(table) or {}).items():
+            if tensor is not None and id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield (name + "." + key if name else key), tensor
+
+
+def weights_of(module):
+    return (tensor for _, tensor in named_weights_of(module))
+
+
+def buffers_of(module):
+    return (tensor for _, tensor in named_weights_of(module, "_buffers"))
 
 
 def _half(raw):

@@ -9,6 +9,7 @@ import sys
 from collections import deque
 
 from ...observe.wrap import drop_own_frame
+from ..observe.visibility import buffers_of, named_modules_of, weights_of
 
 _REACH = 500  # nodes of the graph behind one variable
 _SPINE, _LONGEST_SPINE = 4000, 64000  # and of the chain along its first or last edges
@@ -165,7 +166,7 @@ class TorchKinds:
 
         if spot.foreign or depth > 6:
             return
-        for n, (name, part) in enumerate(list(module.named_modules())):
+        for n, (name, part) in enumerate(list(named_modules_of(module))):
             if n >= _MODULES:
                 break
             held = part.__dict__
@@ -177,17 +178,32 @@ class TorchKinds:
 
 
 def _parameters(module):
-    yield from module.parameters()
-    yield from module.buffers()
+    yield from weights_of(module)
+    yield from buffers_of(module)
 
 
 def join(agent, torch):
     """Let the census of this process know PyTorch's own things."""
     agent.holdings.kinds.append(TorchKinds(torch))
     agent.holdings.on_device = device_bytes(torch)
+    agent.guard(_patch_workers)(agent)
 
 
-def watch_worker(agent):
+def _patch_workers(agent):
+    from torch.utils.data._utils import worker
+
+    inner = worker._worker_loop
+
+    @functools.wraps(inner)
+    def _worker_loop(*args, **kwargs):
+        agent.guard(agent.greet)("worker")
+        agent.guard(_watch_worker)(agent)
+        return inner(*args, **kwargs)
+
+    worker._worker_loop = _worker_loop
+
+
+def _watch_worker(agent):
     """In a worker: look at own memory between two batches, starting from the dataset."""
     fetchers = sys.modules["torch.utils.data._utils.fetch"]
     holdings = agent.holdings
