@@ -2,6 +2,7 @@
 
 import json
 import os
+import weakref
 from time import monotonic
 
 from ...record import environment
@@ -19,15 +20,15 @@ class Checkpoints:
         self.path = os.path.join(folder, source + ".checkpoints") if folder else None
         self.again = int(os.environ.get(environment.ATTEMPT) or 1) > 1
         self.trainings = Trainings(agent, source)
-        self.training = None  # the present one
+        self.present = weakref.WeakKeyDictionary()  # Trainer -> the training that it is at
         self.reported_at = None
 
-    def note(self, path, step, epoch):
+    def note(self, training, path, step, epoch):
         """A checkpoint is written; `step` and `epoch` are the framework's own."""
-        if self.path is None or self.training is None:
+        if self.path is None:
             return
         known = {"path": os.path.abspath(str(path)), "step": int(step), "epoch": int(epoch)}
-        line = {"training": self.training.number, **known}
+        line = {"training": training.number, **known}
         with open(self.path, "a") as file:
             file.write(json.dumps(line) + "\n")
         self.say_state(step, epoch)
@@ -47,14 +48,15 @@ class Checkpoints:
             self.reported_at = now
             self.agent.say("state", source=self.source, step=int(step), epoch=int(epoch))
 
-    def last(self, is_complete=os.path.exists):
-        """The newest of the present training's checkpoints that is still there and complete, or None."""
-        if self.path is None or not self.training.again or not os.path.exists(self.path):
+    def last(self, training, is_complete):
+        """The newest of a training's checkpoints that is still its own, there and complete, or None."""
+        if self.path is None or not training.again or not os.path.exists(self.path):
             return None
         with open(self.path) as file:
             lines = [json.loads(line) for line in file if line.endswith("\n")]
-        found = [line for line in lines if line["training"] == self.training.number and is_complete(line["path"])]
-        return found[-1] if found else None
+        newest = {line["path"]: line for line in lines}  # another training may have written over it
+        found = [one for one in lines if newest[one["path"]] is one and one["training"] == training.number]
+        return next((one for one in reversed(found) if is_complete(one["path"])), None)
 
     def say_goes_on(self, found, because):
         """Tell that a checkpoint of this run is gone on from."""
