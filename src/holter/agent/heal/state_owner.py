@@ -3,8 +3,9 @@
 Never by a count: a script that was started again may skip what it has done, and its first training is then another
 one. The rule, in `Trainings.begin`:
 
-- The key holds the command line, the user's lines that led to the call, the model's kind and structure, the optimizer
-  and all numbers that were given. Where it differs, nothing is gone on from; so no state of another shape is loaded.
+- The key holds the command line, the user's lines that led to the call, the model's kind and structure, the optimizer,
+  the seeds of the frameworks and all numbers that were given. Where it differs, nothing is gone on from; so no state of
+  another shape is loaded.
 - Where the data can be seen as well, and so can the weights at the start and the random generators, a training with
   all of these equal is the same to the bit, done or not: what was computed is what would be computed.
 - Otherwise it is the same one only if the attempts before have begun a single training of this key, which was not done,
@@ -16,6 +17,8 @@ import hashlib
 import json
 import os
 import sys
+import weakref
+from time import monotonic
 from types import FunctionType
 from typing import Any
 
@@ -141,6 +144,13 @@ def random_now():
     return digest(random.getstate(), [one.tobytes() if hasattr(one, "tobytes") else one for one in drawn])
 
 
+def seeds_given():
+    """What the script has seeded the frameworks with: with another seed it is another training."""
+    torch, tensorflow = sys.modules.get("torch"), sys.modules.get("tensorflow.python.eager.context")
+    context = tensorflow.context_safe() if tensorflow is not None else None
+    return torch.initial_seed() if torch is not None else None, getattr(context, "_seed", None)
+
+
 class Training:
     """One training of this run: its number names its state, and outlasts the process."""
 
@@ -161,7 +171,7 @@ class Trainings:
 
     def begin(self, key, proof, at):
         """A training begins: which one it is. `proof` is None where its data or weights can't be seen."""
-        key = digest(key, sys.argv, os.getcwd())
+        key = digest(key, seeds_given(), sys.argv, os.getcwd())
         before = self._before(key)
         mine = [one for one in self.seen if one[0] == key]
         self.seen.append((key, proof))
@@ -229,3 +239,68 @@ class Trainings:
             because = "%d trainings were begun at %s before; which of them this is" % (len(before), where)
         because += " can't be proven, so it begins as the script has it"
         self.agent.say("declined", act="resume", step=self.agent.beat.steps + 1, because=because)
+
+
+# --- Checkpoints that a Trainer has written in this run, by the training they belong to: noted when they are complete
+
+_SAY_EVERY = 60.0
+
+
+class Checkpoints:
+    """The notes on one framework's checkpoints, which outlast the process."""
+
+    def __init__(self, agent, source):
+        self.agent, self.source = agent, source
+        folder = os.environ.get(environment.STATE_DISK)
+        self.path = os.path.join(folder, source + ".checkpoints") if folder else None
+        self.again = int(os.environ.get(environment.ATTEMPT) or 1) > 1
+        self.trainings = Trainings(agent, source)
+        self.present = weakref.WeakKeyDictionary()  # Trainer -> the training that it is at
+        self.reported_at = None
+
+    def note(self, training, path, step, epoch):
+        """A checkpoint is written; `step` and `epoch` are the framework's own."""
+        if self.path is None:
+            return
+        known = {"path": os.path.abspath(str(path)), "step": int(step), "epoch": int(epoch)}
+        line = {"training": training.number, **known}
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+        self.say_state(step, epoch)
+
+    def done(self, training):
+        """A training is done; it is not gone on from again."""
+        try:
+            if training is not None:
+                self.trainings.over(training)
+        except Exception as error:
+            self.agent.guard.caught("done", error)
+
+    def say_state(self, step, epoch):
+        """Tell that there is a state to go on from: the first time, and now and then."""
+        now = monotonic()
+        if self.reported_at is None or now >= self.reported_at + _SAY_EVERY:
+            self.reported_at = now
+            self.agent.say("state", source=self.source, step=int(step), epoch=int(epoch))
+
+    def last(self, training, is_complete):
+        """The newest of a training's checkpoints that is still its own, there and complete, or None."""
+        if self.path is None or not training.again or not os.path.exists(self.path):
+            return None
+        with open(self.path) as file:
+            lines = [json.loads(line) for line in file if line.endswith("\n")]
+        newest = {line["path"]: line for line in lines}  # another training may have written over it
+        found = [one for one in lines if newest[one["path"]] is one and one["training"] == training.number]
+        return next((one for one in reversed(found) if is_complete(one["path"])), None)
+
+    def say_goes_on(self, found, because):
+        """Tell that a checkpoint of this run is gone on from."""
+        text = "goes on after step %d, from %s" % (found["step"], os.path.basename(found["path"]))
+        self.say_resumed(found["step"], found["step"], text, because)
+
+    def say_resumed(self, step, passed, text, because):
+        """Tell from where this process goes on, and how many steps it passes over by that."""
+        self.agent.say(
+            "intervention", act="resume", keeps="equivalent", step=self.agent.beat.steps + 1, because=because,
+            source=self.source, from_step=int(step), passed=int(passed), text=text,
+        )  # fmt: skip

@@ -12,7 +12,6 @@ import sys
 import zipfile
 
 from ..heal import state_owner as whose
-from ..heal.checkpoints import Checkpoints
 from ..observe.wrap import drop_own_frame
 
 
@@ -80,7 +79,7 @@ def arm(agent, trainer_class, way):
 
     A training is known again by its `key`: its data can't be seen, so nothing proves it to be the same to the bit.
     """
-    notes = Checkpoints(agent, way.source)
+    notes = whose.Checkpoints(agent, way.source)
     inner_train, inner_save = getattr(trainer_class, way.train), getattr(trainer_class, way.save)
     signature = inspect.signature(inner_train)
 

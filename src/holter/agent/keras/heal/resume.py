@@ -19,7 +19,6 @@ from types import FunctionType
 from ...core import frame_locals
 from ...core.user_frame import is_library_kind, is_user_file
 from ...heal import state_owner as whose
-from ...heal.checkpoints import Checkpoints
 
 _OF_THE_TIME = 0.1
 _KEPT, _OF_THE_DISK = 4 << 30, 0.1  # bytes of weights of fits that are done, and the share of what is free
@@ -38,7 +37,7 @@ class Backups:
     """Those of this process, where there is a folder for them."""
 
     def __init__(self, agent):
-        self.agent, self.notes = agent, Checkpoints(agent, "keras")
+        self.agent, self.notes = agent, whose.Checkpoints(agent, "keras")
 
     def begin(self, callbacks, model, frame):
         """A `fit` of Keras' own begins, in this frame; None where it can't be known again."""
@@ -192,7 +191,11 @@ def _variables(model):
 
 
 def _optimizers(model):
-    return [one for one in _held(model) if "BaseOptimizer" in [cls.__name__ for cls in type(one).__mro__]]
+    return [one for one in _held(model) if _is_optimizer(one)]
+
+
+def _is_optimizer(thing):
+    return "BaseOptimizer" in [cls.__name__ for cls in type(thing).__mro__]
 
 
 def _held(model):
@@ -347,6 +350,8 @@ def _settings(thing):
     if isinstance(thing, FunctionType) or not hasattr(type(thing), "get_config"):
         return whose.plain(thing)
     if _is_own(thing) and all(map(_is_own, vars(thing).values())):
+        if _is_optimizer(thing):  # whose own way to ask for its rate warns of PyTorch's tensors
+            return type(thing).__name__, whose.numbers_of(thing), _rate(thing)
         return whose.plain(thing.get_config())
     return None
 
