@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holter.agent.keras.observe.xla import _Compiled
+from holter.agent.keras.observe.traces import _Compiled
 from holter.agent.torch.observe.compiles import explained
 from tests.needs import needs
 

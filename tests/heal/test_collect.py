@@ -168,7 +168,7 @@ def test_a_gradient_is_found_as_long_as_its_graph_lives(tmp_path: Path) -> None:
         print(float(kept(one)), float(dropped(one)))
         count = lambda: sum(name.startswith("CustomGradient-") for name in ops.gradient_registry.list())
         before = count()
-        from _holter.agent.keras.heal.graphs import let_go
+        from _holter.agent.heal.collect import let_go
         print("moved", let_go(), let_go())
         del dropped
         gc.collect()

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from holter.agent.heal.state_store import Store
+from holter.agent.heal.resume_loop import Store
 from holter.finding import Ending, EndingKind, Finding, Grade, Verdict
 from holter.record import environment
 from holter.record.reader import Record

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from holter.agent.heal.state_owner import Checkpoints, Training, content, plain
 from holter.agent.torch.heal.loop_state import Snapshot, put_back
 from tests.agent.agent_run import Run, printed_alone, run
 from tests.needs import needs
@@ -129,6 +132,42 @@ for rate in (0.1, 0.001):
     open(str(rate), "w").close()
     strike()
 """
+GRAPHS = """
+os.environ.update(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
+import keras, numpy as np
+
+x = np.random.RandomState(0).rand(64, 8).astype("float32")
+for name in ("relu", "tanh"):
+    if os.path.exists(name):
+        continue
+    keras.utils.set_random_seed(0)
+    at = keras.Input((8,))
+    model = keras.Model(at, keras.layers.Dense(1)(getattr(keras.ops, name)(keras.layers.Dense(4)(at))))
+    model.compile("sgd", "mse")
+    model.fit(x, x.sum(1), epochs=2, batch_size=16, verbose=0)
+    print(name, np.round(model.get_weights()[0][:3, 0], 5))
+    open(name, "w").close()
+    strike()
+"""
+
+# A search that does not come back to what it has begun, as Optuna's with a storage; a stream shows nothing of its data.
+SEEDS = """
+os.environ.update(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
+import keras, numpy as np, tensorflow as tf
+
+x = np.random.RandomState(0).rand(64, 8).astype("float32")
+data = tf.data.Dataset.from_tensor_slices((x, x.sum(1))).batch(16)
+for seed in (1, 2):
+    if os.path.exists(str(seed)):
+        continue
+    open(str(seed), "w").close()
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(data, epochs=3, verbose=0, callbacks=[keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: epoch == 2 and strike())])
+    print(seed, np.round(model.get_weights()[0][:3, 0], 5))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +175,13 @@ def keras_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]
     """The same scripts as nobody has killed or healed them, with what was done before them skipped."""
     needs("keras")
     scripts = {name: (text, ("done1", "struck")) for name, text in {**SKIPPED, "killed": KILLED}.items()}
-    return alone(tmp_path_factory, {**scripts, "rates": (RATES, ("0.1", "struck"))})
+    others = {
+        "rates": (RATES, ("0.1", "struck")),
+        "graphs": (GRAPHS, ("relu", "struck")),
+        "seeds": (SEEDS, ("1", "struck")),
+        "kept": (KEPT, ("struck",)),
+    }
+    return alone(tmp_path_factory, {**scripts, **others})
 
 
 @pytest.mark.parametrize("kind", SKIPPED)
@@ -203,6 +248,69 @@ print("history", past.epoch, len(past.history["loss"]), int(model.optimizer.iter
     assert second.out.splitlines() == ["epoch 3", "epoch 4", "epoch 5", "history [0, 1, 2, 3, 4] 5 40"]
 
 
+KEPT = """
+os.environ.update(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
+import keras, numpy as np, tensorflow as tf
+
+x = np.random.RandomState(0).rand(64, 6).astype("float32")
+
+
+class Pair(keras.Model):
+    # Two optimizers that Keras does not know of, one in a list, and a count that it does not know of either.
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = keras.layers.Dense(6), keras.layers.Dense(6)
+        self.rates, self.count = [keras.optimizers.Adam(0.01)], tf.Variable(0.0)
+        self.other = keras.optimizers.RMSprop(0.01)
+
+    def call(self, x):
+        return self.two(self.one(x))
+
+    def train_step(self, x):
+        self.count.assign_add(1.0)
+        for layer, optimizer in ((self.one, self.rates[0]), (self.two, self.other)):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self(x) - x) ** 2) + 0.01 * self.count
+            optimizer.apply(tape.gradient(loss, layer.trainable_variables), layer.trainable_variables)
+        return {"value": loss}
+
+
+class Strike(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.losses, self.least = [], 9.0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            strike()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.losses.append(round(logs["value"], 5))
+        self.least = min(self.least, *self.losses)
+
+
+keras.utils.set_random_seed(0)
+model, seen = Pair(), Strike()
+model.compile()
+past = model.fit(x, epochs=4, batch_size=16, verbose=0, shuffle=False,
+                 callbacks=[keras.callbacks.CSVLogger("log.csv"), seen])
+print(seen.losses, np.round(past.history["value"], 5).tolist(), past.epoch, round(seen.least, 5))
+print([line.split(",")[0] for line in open("log.csv").read().splitlines()])
+print([int(one.iterations) for one in (model.rates[0], model.other)], float(model.count))
+print(np.round(model.two.get_weights()[0][0], 4).tolist())
+"""
+
+
+def test_all_that_a_fit_has_counted_is_there_again(tmp_path: Path, keras_alone: dict[str, list[str]]) -> None:
+    """Optimizers of a step of one's own, a variable that Keras does not know, the numbers of the script's callback, the
+    lines of a CSVLogger: what was never killed prints the same."""
+    needs("keras")
+    second = Attempts(tmp_path / "healed", KEPT).both()
+
+    assert second.out.splitlines() == keras_alone["kept"]
+    assert [act["text"] for act in resumed(second)] == ["goes on after epoch 2, from its backup"]
+
+
 def test_many_fits_go_on_in_the_one_that_was_killed(tmp_path: Path) -> None:
     """A search with a seed: the models of all fits that were done are what they were, and are not trained again."""
     needs("keras")
@@ -232,13 +340,53 @@ for number in range(5):
     assert len(resumed(second)) == 4
 
 
-def test_a_rate_that_differs_is_another_training(tmp_path: Path, keras_alone: dict[str, list[str]]) -> None:
-    """A grid with the same seed and data for each rate, whose first fit is skipped once it is done."""
+@pytest.mark.parametrize(("name", "text"), [("rates", RATES), ("graphs", GRAPHS), ("seeds", SEEDS)])
+def test_what_differs_in_a_rate_an_operation_or_a_seed_is_another_training(
+    tmp_path: Path, keras_alone: dict[str, list[str]], name: str, text: str
+) -> None:
+    """A grid with the same data for each rate, each operation that is no layer or each seed, whose first fit is skipped
+    once it is done or begun."""
     needs("keras")
-    second = Attempts(tmp_path / "healed", RATES).both()
+    second = Attempts(tmp_path / "healed", text).both()
 
-    assert second.out.splitlines() == keras_alone["rates"]
+    assert second.out.splitlines() == keras_alone[name]
     assert resumed(second) == []
+
+
+def test_data_that_differ_in_one_row_are_other_data() -> None:
+    """Leave one out, one class against the rest: all of an array is looked at, nothing of the script's own."""
+    numpy = pytest.importorskip("numpy")
+    whole = numpy.random.default_rng(0).random((1000, 3))
+    labels = numpy.arange(1000) % 500
+    asked: list[str] = []
+
+    class Own:
+        shape = property(lambda _self: asked.append("shape"))
+
+    folds = [content(numpy.delete(whole, row, 0), numpy) for row in (995, 996)]
+    classes = [content(labels == kind, numpy) for kind in (7, 8)]
+
+    assert len({*folds, *classes}) == 4
+    assert content(whole, numpy) == content(whole.copy(), numpy)
+    assert content(numpy.array([Own()]), numpy) is content(Own(), numpy) is None
+    assert plain(Own()) == ("Own", [])
+    assert asked == []
+
+
+def test_a_checkpoint_that_another_training_has_written_over_is_gone_on_from_by_that_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two trainings that save to one path, and one of them to a path of its own before."""
+    monkeypatch.setenv("HOLTER_STATE_DISK", str(tmp_path))
+    agent = SimpleNamespace(say=lambda *_args, **_fields: None)
+    notes = Checkpoints(agent, "lightning")
+    first, second = Training("1-1-1", [], again=True), Training("1-1-2", [], again=True)
+    for training, name, step in ((first, "own", 1), (first, "last", 2), (second, "last", 3)):
+        (tmp_path / name).touch()
+        notes.note(training, tmp_path / name, step, 1)
+
+    assert [notes.last(one, os.path.exists)["step"] for one in (first, second)] == [1, 3]
+    assert notes.last(Training("1-1-2", []), os.path.exists) is None
 
 
 LOOP = """

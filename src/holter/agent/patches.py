@@ -152,7 +152,6 @@ PATCHES = [
     *_of(HEAL, _TORCH, "torch/heal/arm.py", _LOADER + ".DataLoader", "__init__",
          "loaders without workers, after these had taken the memory", "after a restart"),
     # ---- Keras and TensorFlow under --heal
-    *_of(HEAL, _KERAS, "keras/heal/resume.py", _TRAINER, "fit", "a backup is written, and gone on from"),
     *_of(HEAL, _KERAS, "keras/heal/healer.py", "MODEL", "train_function",
          "the model's own step on chunks, or one that holds back a bad update", "after a failure or a restart"),
     # ---- trainers under --heal

@@ -3,8 +3,9 @@
 Never by a count: a script that was started again may skip what it has done, and its first training is then another
 one. The rule, in `Trainings.begin`:
 
-- The key holds the command line, the user's lines that led to the call, the model's kind and structure, the optimizer
-  and all numbers that were given. Where it differs, nothing is gone on from; so no state of another shape is loaded.
+- The key holds the command line, the user's lines that led to the call, the model's kind and structure, the optimizer,
+  the seeds of the frameworks and all numbers that were given. Where it differs, nothing is gone on from; so no state of
+  another shape is loaded.
 - Where the data can be seen as well, and so can the weights at the start and the random generators, a training with
   all of these equal is the same to the bit, done or not: what was computed is what would be computed.
 - Otherwise it is the same one only if the attempts before have begun a single training of this key, which was not done,
@@ -16,13 +17,17 @@ import hashlib
 import json
 import os
 import sys
+import weakref
+from time import monotonic
+from types import FunctionType
+from typing import Any
 
 from ...record import environment
-from ..core.user_frame import is_user_file
+from ..core.user_frame import is_library_kind, is_user_file
 
-_NUMBERS = (bool, int, float, type(None))
+_NUMBERS, _WORDS = (bool, int, float, type(None)), (str, bytes, range)
 _ITEMS, _DEEP = 256, 6
-_ROWS, _BYTES = 64, 1 << 12  # of an array, that are looked at
+_MAX_ARRAYS, _MAX_BYTES, _MAX_OBJECTS = 64, 1 << 29, 1 << 18  # that are looked at
 _NAMES = ("name", "registered_name")  # Keras numbers them through the process
 
 
@@ -45,8 +50,8 @@ def plain(value, words=True, deep=0):
     """A value as its numbers, kinds and shapes, and its words where they mean something; never an address or a name
     that is counted through the process."""
     kind = type(value).__name__
-    if isinstance(value, _NUMBERS) or (words and isinstance(value, (str, bytes, range))):
-        return repr(value)
+    if isinstance(value, _NUMBERS) or (words and isinstance(value, _WORDS)):
+        return _word(value)
     if deep > _DEEP:
         return kind
     if isinstance(value, dict):
@@ -54,9 +59,9 @@ def plain(value, words=True, deep=0):
         return kind, sorted(pair for pair in pairs if pair[0] not in _NAMES)
     if isinstance(value, (list, tuple, set, frozenset)):
         return kind, [plain(one, words, deep + 1) for one in list(value)[:_ITEMS]]
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
+    if is_library_kind(value) and hasattr(value, "shape") and hasattr(value, "dtype"):
         return kind, str(tuple(value.shape)), str(value.dtype)
-    if hasattr(value, "__code__"):
+    if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
         return kind, value.__code__.co_filename, value.__code__.co_firstlineno, plain(cells, words, deep + 1)
     return kind, numbers_of(value)
@@ -65,7 +70,13 @@ def plain(value, words=True, deep=0):
 def numbers_of(thing):
     """The numbers among a thing's own attributes: a rate, a patience, a width."""
     own = getattr(thing, "__dict__", None) or {}
-    return sorted((name, repr(value)) for name, value in own.items() if isinstance(value, _NUMBERS))
+    return sorted((name, _word(value)) for name, value in own.items() if isinstance(value, _NUMBERS))
+
+
+def _word(value):
+    """A value's own words, also of a number that has a `__repr__` of the script's."""
+    kind: "Any" = next(kind for kind in (*_NUMBERS, *_WORDS) if isinstance(value, kind))
+    return kind.__repr__(value)
 
 
 def structure(module):
@@ -86,41 +97,58 @@ def _is_empty(cell):
     return False
 
 
-def sample(value, numpy):
-    """Some of an array's content; None where it can't be seen without running what the user wrote."""
+def content(value, numpy):
+    """What an array holds, all of it: data of two folds may differ in a single row. None where it can't be seen without
+    running what the user wrote, or is too much to look at."""
     if isinstance(value, (list, tuple)):
-        found = [sample(one, numpy) for one in value[:_ROWS]]
-        return None if None in found or not found or len(value) > _ROWS else found
+        found = [content(one, numpy) for one in value[:_MAX_ARRAYS]]
+        return None if None in found or not found or len(value) > _MAX_ARRAYS else found
     if isinstance(value, dict):
-        found = [(str(name), sample(one, numpy)) for name, one in value.items()]
+        found = [(str(name), content(one, numpy)) for name, one in value.items()]
         return None if any(one is None for _name, one in found) or not found else found
     if value is None:
         return "none"
-    if type(value).__module__.partition(".")[0] not in ("numpy", "tensorflow", "torch", "pandas"):
+    if not is_library_kind(value) or not hasattr(value, "shape") or hasattr(value, "element_spec"):
         return None
-    shape = getattr(value, "shape", None)
-    if shape is None or not hasattr(value, "__getitem__") or not (hasattr(value, "dtype") or hasattr(value, "iloc")):
+    if not hasattr(value, "__getitem__") or not (hasattr(value, "dtype") or hasattr(value, "iloc")):
         return None
-    rows = getattr(value, "iloc", value)
-    count = int(shape[0]) if len(shape) else 0
-    every = range(0, count, max(1, count // _ROWS)) if count else ()
-    seen = [_content(rows[n], numpy)[:_BYTES] for n in every] if count else [_content(value, numpy)]
-    last = _content(rows[count - 1], numpy)[-_BYTES:] if count else b""
-    return digest(tuple(map(int, shape)), str(getattr(value, "dtype", "")), seen, last)
-
-
-def _content(row, numpy):
-    array = numpy.asarray(row)
-    return repr(array.tolist()).encode() if array.dtype.kind == "O" else array.tobytes()
+    try:
+        array = numpy.asarray(value)
+    except Exception:  # it lies on a device, or holds what no array can hold
+        return None
+    if array.dtype.kind == "O":
+        rows = array.ravel()[: _MAX_OBJECTS + 1].tolist()
+        plainly = len(rows) <= _MAX_OBJECTS and all(type(one) in (*_NUMBERS, *_WORDS) for one in rows)
+        return digest(array.shape, rows) if plainly else None
+    if array.nbytes > _MAX_BYTES:
+        return None
+    found, flat = hashlib.blake2b(digest_size=12), array if array.ndim else array.reshape(1)
+    rows = max(1, (1 << 24) * len(flat) // max(1, array.nbytes))
+    for begin in range(0, len(flat), rows):
+        found.update(numpy.ascontiguousarray(flat[begin : begin + rows]).tobytes())
+    return digest(array.shape, str(array.dtype), found.hexdigest())
 
 
 def random_now():
-    """The generators that Python, NumPy and Keras draw seeds from; to read them changes nothing."""
+    """The generators that Python, NumPy and the frameworks draw seeds from; to read them changes nothing."""
     import random
 
-    numpy = sys.modules.get("numpy")
-    drawn = numpy.random.get_state() if numpy is not None else ()
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    tensorflow = sys.modules.get("tensorflow.python.eager.context")
+    drawn = list(numpy.random.get_state()) if numpy is not None else []
+    if torch is not None:
+        drawn.append(torch.default_generator.get_state().numpy())
+    context = tensorflow.context_safe() if tensorflow is not None else None
+    if context is not None:
+        drawn += [getattr(context, "_seed", None), getattr(getattr(context, "_rng", None), "getstate", int)()]
     return digest(random.getstate(), [one.tobytes() if hasattr(one, "tobytes") else one for one in drawn])
+
+
+def seeds_given():
+    """What the script has seeded the frameworks with: with another seed it is another training."""
+    torch, tensorflow = sys.modules.get("torch"), sys.modules.get("tensorflow.python.eager.context")
+    context = tensorflow.context_safe() if tensorflow is not None else None
+    return torch.initial_seed() if torch is not None else None, getattr(context, "_seed", None)
 
 
 class Training:
@@ -143,7 +171,7 @@ class Trainings:
 
     def begin(self, key, proof, at):
         """A training begins: which one it is. `proof` is None where its data or weights can't be seen."""
-        key = digest(key, sys.argv, os.getcwd())
+        key = digest(key, seeds_given(), sys.argv, os.getcwd())
         before = self._before(key)
         mine = [one for one in self.seen if one[0] == key]
         self.seen.append((key, proof))
@@ -211,3 +239,68 @@ class Trainings:
             because = "%d trainings were begun at %s before; which of them this is" % (len(before), where)
         because += " can't be proven, so it begins as the script has it"
         self.agent.say("declined", act="resume", step=self.agent.beat.steps + 1, because=because)
+
+
+# --- Checkpoints that a Trainer has written in this run, by the training they belong to: noted when they are complete
+
+_SAY_EVERY = 60.0
+
+
+class Checkpoints:
+    """The notes on one framework's checkpoints, which outlast the process."""
+
+    def __init__(self, agent, source):
+        self.agent, self.source = agent, source
+        folder = os.environ.get(environment.STATE_DISK)
+        self.path = os.path.join(folder, source + ".checkpoints") if folder else None
+        self.again = int(os.environ.get(environment.ATTEMPT) or 1) > 1
+        self.trainings = Trainings(agent, source)
+        self.present = weakref.WeakKeyDictionary()  # Trainer -> the training that it is at
+        self.reported_at = None
+
+    def note(self, training, path, step, epoch):
+        """A checkpoint is written; `step` and `epoch` are the framework's own."""
+        if self.path is None:
+            return
+        known = {"path": os.path.abspath(str(path)), "step": int(step), "epoch": int(epoch)}
+        line = {"training": training.number, **known}
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+        self.say_state(step, epoch)
+
+    def done(self, training):
+        """A training is done; it is not gone on from again."""
+        try:
+            if training is not None:
+                self.trainings.over(training)
+        except Exception as error:
+            self.agent.guard.caught("done", error)
+
+    def say_state(self, step, epoch):
+        """Tell that there is a state to go on from: the first time, and now and then."""
+        now = monotonic()
+        if self.reported_at is None or now >= self.reported_at + _SAY_EVERY:
+            self.reported_at = now
+            self.agent.say("state", source=self.source, step=int(step), epoch=int(epoch))
+
+    def last(self, training, is_complete):
+        """The newest of a training's checkpoints that is still its own, there and complete, or None."""
+        if self.path is None or not training.again or not os.path.exists(self.path):
+            return None
+        with open(self.path) as file:
+            lines = [json.loads(line) for line in file if line.endswith("\n")]
+        newest = {line["path"]: line for line in lines}  # another training may have written over it
+        found = [one for one in lines if newest[one["path"]] is one and one["training"] == training.number]
+        return next((one for one in reversed(found) if is_complete(one["path"])), None)
+
+    def say_goes_on(self, found, because):
+        """Tell that a checkpoint of this run is gone on from."""
+        text = "goes on after step %d, from %s" % (found["step"], os.path.basename(found["path"]))
+        self.say_resumed(found["step"], found["step"], text, because)
+
+    def say_resumed(self, step, passed, text, because):
+        """Tell from where this process goes on, and how many steps it passes over by that."""
+        self.agent.say(
+            "intervention", act="resume", keeps="equivalent", step=self.agent.beat.steps + 1, because=because,
+            source=self.source, from_step=int(step), passed=int(passed), text=text,
+        )  # fmt: skip

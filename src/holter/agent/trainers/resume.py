@@ -12,7 +12,7 @@ import sys
 import zipfile
 
 from ..heal import state_owner as whose
-from ..heal.checkpoints import Checkpoints
+from ..observe.wrap import drop_own_frame
 
 
 class Lightning:
@@ -29,7 +29,8 @@ class Lightning:
     @staticmethod
     def key(trainer, given, at):
         numbers = [getattr(trainer, name, None) for name in ("max_epochs", "max_steps", "accumulate_grad_batches")]
-        return at, type(given["model"]).__name__, whose.structure(given["model"]), whose.plain(numbers)
+        own = vars(given["model"]).get("_hparams")  # of `save_hyperparameters`: a rate, a seed
+        return at, type(given["model"]).__name__, whose.structure(given["model"]), whose.plain([numbers, own])
 
     @staticmethod
     def saved(trainer, filepath, weights_only=None, *_args, **_kwargs):
@@ -57,7 +58,8 @@ class Transformers:
     def key(trainer, _given, at):
         model = whose.structure(trainer.model) if trainer.model is not None else "made by model_init"
         kinds = type(trainer.model).__name__, type(trainer.optimizer).__name__, str(getattr(trainer.args, "optim", ""))
-        return at, kinds, model, whose.numbers_of(trainer.args)
+        groups = whose.plain(getattr(trainer.optimizer, "param_groups", None), words=False)
+        return at, kinds, model, whose.numbers_of(trainer.args), groups
 
     @staticmethod
     def saved(trainer, *_args, **_kwargs):
@@ -77,20 +79,20 @@ def arm(agent, trainer_class, way):
 
     A training is known again by its `key`: its data can't be seen, so nothing proves it to be the same to the bit.
     """
-    notes = Checkpoints(agent, way.source)
+    notes = whose.Checkpoints(agent, way.source)
     inner_train, inner_save = getattr(trainer_class, way.train), getattr(trainer_class, way.save)
     signature = inspect.signature(inner_train)
 
     @functools.wraps(inner_train)
     def train(trainer, *args, **kwargs):
-        mine = None
+        mine = found = None
         try:
-            notes.training = found = None
             if agent.heal and way.ranks(trainer) == 1:
                 bound = signature.bind(trainer, *args, **kwargs)
                 at = whose.place(sys._getframe(1))
-                mine = notes.training = notes.trainings.begin(way.key(trainer, bound.arguments, at), None, at)
-                found = notes.last(way.is_complete) if not bound.arguments.get(way.argument) else None
+                mine = notes.trainings.begin(way.key(trainer, bound.arguments, at), None, at)
+                notes.present[trainer] = mine
+                found = notes.last(mine, way.is_complete) if not bound.arguments.get(way.argument) else None
             if found is not None:
                 bound.arguments[way.argument] = found["path"]
                 for name, value in way.more:
@@ -100,17 +102,28 @@ def arm(agent, trainer_class, way):
                 notes.say_goes_on(found, way.because)
         except Exception as error:
             agent.guard.caught(way.train, error)
-        result = inner_train(trainer, *args, **kwargs)
+        try:
+            result = inner_train(trainer, *args, **kwargs)
+        except BaseException as error:
+            drop_own_frame(error)
+            raise
+        finally:
+            notes.present.pop(trainer, None)
         notes.done(mine)
         return result
 
     @functools.wraps(inner_save)
     def save(trainer, *args, **kwargs):
-        result = inner_save(trainer, *args, **kwargs)
         try:
-            saved = way.saved(trainer, *args, **kwargs) if notes.training is not None else None
+            result = inner_save(trainer, *args, **kwargs)
+        except BaseException as error:
+            drop_own_frame(error)
+            raise
+        try:
+            training = notes.present.get(trainer)
+            saved = way.saved(trainer, *args, **kwargs) if training is not None else None
             if saved is not None:
-                notes.note(*saved)
+                notes.note(training, *saved)
         except Exception as error:
             agent.guard.caught(way.save, error)
         return result

@@ -18,7 +18,7 @@ from math import nan
 from threading import get_ident
 
 from ....record import ring_format as f
-from ...core.user_frame import user_frame
+from ...core.user_frame import is_library_kind, user_frame
 from ...observe import wrap
 from ...observe.saves import saves_of
 from .fit import Fits
@@ -95,9 +95,9 @@ class _Adapter:
 
     def arm_backup(self):
         if self.agent.heal:
-            from ..heal import resume
+            from ..heal.resume import Backups
 
-            resume.arm(self.agent, self.keras, wrap.owner_of(self.keras.Model, "fit"))
+            self.loop.backups = Backups(self.agent)
 
     # --- one batch by hand --------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class _Adapter:
             loop.nan.loss(loop.loss, "keras")
             if loop.healer is not None:
                 loop.healer.step_ended(model, None, None)
-        arrays = [array for array in data[:2] if hasattr(array, "shape") and hasattr(array, "dtype")]
+        arrays = [one for one in data[:2] if is_library_kind(one) and hasattr(one, "shape") and hasattr(one, "dtype")]
         shapes = [array.shape for array in arrays]
         if shapes and shapes != loop.shape:
             loop.shape = shapes

@@ -26,8 +26,7 @@ from ...torch.observe.schedule import loops_around
 from .. import retained
 from .feed import Feed
 from .loop import loop_of, loss_name
-from .traces import Traces
-from .xla import XlaCompiles
+from .traces import Traces, XlaCompiles
 
 _AGENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 

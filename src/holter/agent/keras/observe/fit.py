@@ -6,23 +6,23 @@ stands in no traceback and in no traced graph.
 
 import functools
 import sys
+import weakref
 from math import isfinite
 from threading import get_ident
 
 from ....record import ring_format as f
 from ...core import frame_locals
-from ...core.user_frame import is_user_file
+from ...core.user_frame import is_library_kind, is_user_file
 from ...observe.who_stopped import by_code, kinds
+from ...observe.wrap import drop_own_frame
 from .loop import EVALUATING, loss_name
-
-_MAX_FITS = 16
 
 
 class _Fit:
     """One `fit` under way."""
 
-    def __init__(self, callbacks, driven, steps_before):
-        self.callbacks = callbacks
+    def __init__(self, ref, driven, steps_before):
+        self.ref = ref  # to its CallbackList, which goes with the call of `fit`, also where an exception ends it
         self.driven = driven  # by Keras's own fit; a loop of the user's may use a CallbackList as well
         self.first_step = steps_before
         self.first_epoch = None
@@ -32,7 +32,8 @@ class _Fit:
         self.per_epoch = 0
         self.planned = 0
         self.at_once = 1  # steps_per_execution
-        self.model = None  # where --heal may have to act on it
+        self.is_healed = False  # --heal may have to act on its model
+        self.backup = None  # of --heal
         self.batch = 0
         self.steps = steps_before
         self.loss_name = ""
@@ -50,7 +51,7 @@ class Fits:
         self._around(list_class, "on_train_begin", before=self._train_begins, then=self._steps_begin)
         self._around(list_class, "on_train_end", then=self._train_ended)
         self._around(list_class, "on_epoch_begin", then=self._epoch_begins)
-        self._around(list_class, "on_epoch_end", before=self._epoch_ends)
+        self._around(list_class, "on_epoch_end", before=self._epoch_ends, then=self._epoch_ended)
         self._around_batches(list_class)
         for kind in ("test", "predict"):
             self._around(list_class, "on_%s_begin" % kind, before=self._evaluation_begins)
@@ -68,7 +69,11 @@ class Fits:
                     before(callbacks, *args)
                 except Exception as error:
                     guard.caught(name, error)
-            result = inner(callbacks, *args, **kwargs)
+            try:
+                result = inner(callbacks, *args, **kwargs)
+            except BaseException as error:
+                drop_own_frame(error)
+                raise
             if then is not None:
                 try:
                     then(callbacks, *args)
@@ -90,10 +95,9 @@ class Fits:
             loop.in_fit = 1
             self.evaluations = []
         loop.begin()
-        if len(self.running) >= _MAX_FITS:
-            self.running.clear()  # of fits that an exception has ended
-        fit = self.running[id(callbacks)] = _Fit(callbacks, driven, loop.beat.steps)
-        model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
+        number, running = id(callbacks), self.running
+        fit = _Fit(weakref.ref(callbacks, lambda _ref: running.pop(number, None)), driven, loop.beat.steps)
+        running[number], model = fit, _model_of(callbacks)
         fit.at_once = int(getattr(model, "steps_per_execution", 1) or 1)
         loop.describe(model, fit.at_once)
         loop.use(getattr(model, "optimizer", None))
@@ -107,25 +111,29 @@ class Fits:
             self._describe_batch(getattr(iterator, "data_adapter", None), x, y)
             if loop.feed is not None:
                 loop.feed.fit_begins(iterator, x)
+            if loop.backups is not None and model is not None:
+                fit.backup = loop.guard(loop.backups.begin)(callbacks.callbacks, model, caller)
 
     def _steps_begin(self, callbacks, *_args):
         """After the script's callbacks have had their say."""
         fit, loop = self.running.get(id(callbacks)), self.loop
+        if fit is not None and fit.backup is not None:
+            loop.guard(fit.backup.restore)(callbacks, _model_of(callbacks))
         if loop.healer is not None and fit is not None and fit.driven:
-            model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
+            model = _model_of(callbacks)
             if model is not None and model.optimizer is not None:
-                fit.model = model
+                fit.is_healed = True
                 loop.healer.fit_begins(model, callbacks.callbacks, bool(fit.per_epoch))
 
     def _describe_batch(self, source, *arrays):
         loop = self.loop
         loop.batch = int(getattr(source, "batch_size", None) or 0)
-        if loop.batch and len(getattr(arrays[0], "shape", ())):
+        if loop.batch and is_library_kind(arrays[0]) and len(getattr(arrays[0], "shape", ())):
             loop.batch = min(loop.batch, int(arrays[0].shape[0]))
         shapes = [
             [[loop.batch or None, *array.shape[1:]], str(getattr(array.dtype, "name", array.dtype))]
             for array in arrays
-            if hasattr(array, "shape") and hasattr(array, "dtype")
+            if is_library_kind(array) and hasattr(array, "shape") and hasattr(array, "dtype")
         ]
         if shapes and shapes != loop.shape:
             loop.shape = shapes
@@ -137,6 +145,8 @@ class Fits:
             return
         beat = loop.beat
         fit.epoch = int(epoch) + 1
+        if fit.backup is not None:
+            fit.backup.epoch_begins(_model_of(callbacks))
         if fit.first_epoch is None:
             fit.first_epoch = int(epoch)
             self._plan(fit)
@@ -157,11 +167,15 @@ class Fits:
     def _around_batches(self, list_class):
         inner_begin, inner_end = list_class.on_train_batch_begin, list_class.on_train_batch_end
         running, loop, beat, guard = self.running, self.loop, self.loop.beat, self.loop.guard
-        enter = beat.enter
+        enter, step_ended = beat.enter, self._step_ended
 
         @functools.wraps(inner_begin)
         def on_train_batch_begin(callbacks, batch, logs=None):
-            result = inner_begin(callbacks, batch, logs)
+            try:
+                result = inner_begin(callbacks, batch, logs)
+            except BaseException as error:
+                drop_own_frame(error)
+                raise
             fit = running.get(id(callbacks))
             if fit is not None and get_ident() == loop.thread:
                 fit.batch = batch
@@ -177,35 +191,44 @@ class Fits:
         @functools.wraps(inner_end)
         def on_train_batch_end(callbacks, batch, logs=None):
             fit = running.get(id(callbacks))
-            if fit is None or get_ident() != loop.thread:
-                return inner_end(callbacks, batch, logs)
+            ours = fit is not None and get_ident() == loop.thread
             try:
-                if fit.driven:
-                    loop.busy = 0
-                if beat.steps == fit.steps:  # in a loop of the user's, whatever ran the step may have counted it
-                    n = fit.at_once
-                    if n > 1 and fit.per_epoch:
-                        n = max(1, min(n, fit.per_epoch - fit.batch))
-                    if logs:
-                        name = fit.loss_name
-                        if name == "":
-                            name = fit.loss_name = loss_name(logs)
-                        if name is not None:
-                            loop.saw_loss(logs[name])
-                            if loop.loss_known:
-                                loop.nan.mean(fit.batch, loop.loss)
-                                if fit.model is not None:
-                                    logs = loop.healer.step_ended(fit.model, logs, fit.epoch)
-                    loop.step(n)
+                logs = step_ended(callbacks, fit, logs) if ours else logs
             except Exception as error:
                 guard.caught("on_train_batch_end", error)
-            result = inner_end(callbacks, batch, logs)
-            if fit.driven and not beat.skim:
+            try:
+                result = inner_end(callbacks, batch, logs)
+            except BaseException as error:
+                drop_own_frame(error)
+                raise
+            if ours and fit.driven and not beat.skim:
                 enter(2)  # DATA
             return result
 
         list_class.on_train_batch_begin = on_train_batch_begin
         list_class.on_train_batch_end = on_train_batch_end
+
+    def _step_ended(self, callbacks, fit, logs):
+        """Count the batch; gives the logs that the callbacks are to see."""
+        loop, beat = self.loop, self.loop.beat
+        if fit.driven:
+            loop.busy = 0
+        if beat.steps == fit.steps:  # in a loop of the user's, whatever ran the step may have counted it
+            n = fit.at_once
+            if n > 1 and fit.per_epoch:
+                n = max(1, min(n, fit.per_epoch - fit.batch))
+            if logs:
+                name = fit.loss_name
+                if name == "":
+                    name = fit.loss_name = loss_name(logs)
+                if name is not None:
+                    loop.saw_loss(logs[name])
+                    if loop.loss_known:
+                        loop.nan.mean(fit.batch, loop.loss)
+                        if fit.is_healed:
+                            logs = loop.healer.step_ended(_model_of(callbacks), logs, fit.epoch)
+            loop.step(n)
+        return logs
 
     def _epoch_ends(self, callbacks, *_args):
         fit, loop = self.running.get(id(callbacks)), self.loop
@@ -218,8 +241,15 @@ class Fits:
             fit.per_epoch = loop.beat.steps - fit.first_step  # a generator is as long as its first epoch was
             self._plan(fit)
 
+    def _epoch_ended(self, callbacks, epoch=0, logs=None):
+        fit = self.running.get(id(callbacks))
+        if fit is not None and fit.backup is not None:
+            fit.backup.epoch_ended(callbacks, _model_of(callbacks), int(epoch), logs)
+
     def _train_ended(self, callbacks, *_args):
         fit, loop = self.running.pop(id(callbacks), None), self.loop
+        if fit is not None and fit.backup is not None:
+            loop.guard(fit.backup.over)(callbacks, _model_of(callbacks), int(fit.epochs or 0))
         if fit is None or not loop.mine():
             return
         loop.busy = loop.in_fit = 0
@@ -227,8 +257,7 @@ class Fits:
         if loop.feed is not None and fit.driven:
             loop.feed.fit_ends()
         loop.nan.rarely()
-        model = getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
-        stopped = bool(getattr(model, "stop_training", False))
+        stopped = bool(getattr(_model_of(callbacks), "stop_training", False))
         if stopped:
             loop.say("early-stop", epoch=fit.epoch, **_who(callbacks.callbacks, loop.loss))
         loop.say(
@@ -264,6 +293,10 @@ class Fits:
         if loop.mine() and self.evaluations:
             phase, loop.busy = self.evaluations.pop()
             loop.beat.enter(phase)
+
+
+def _model_of(callbacks):
+    return getattr(callbacks, "model", None) or getattr(callbacks, "_model", None)
 
 
 def _who(callbacks, loss):

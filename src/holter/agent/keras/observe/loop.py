@@ -66,7 +66,7 @@ class Loop:
         self.look = anatomy_of(agent)
         self.traces = None  # the ledger of traces, once TensorFlow is there
         self.feed = None  # how the data of a fit come, where TensorFlow draws them
-        self.healer = None  # of --heal
+        self.healer = self.backups = None  # of --heal
         self.before_step = None  # what is to be done once, when the next step is known to come
         self.rarely = []  # what is to be done once a second
         self.at_begin = []
