@@ -14,7 +14,6 @@ itself, each backward is a step. Whatever the compiler may meet asks it first, w
 nothing, and is then as if it were not there; whatever asks a tensor for anything asks `visibility` first.
 """
 
-import ctypes
 import functools
 import os
 from importlib import import_module
