@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holter.agent.torch.nonfinite.watch import Pilot
+from holter.agent.torch.observe.visibility import Unseen
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.torch
 
 def pilot(*shape: int, dtype: str = "float32") -> tuple[Pilot, object]:
     parameter = torch.nn.Parameter(torch.ones(shape, dtype=getattr(torch, dtype)))
-    found = Pilot(torch)
+    found = Pilot(torch, Unseen(torch))
     found.choose(torch.optim.SGD([parameter], lr=0.1))
     return found, parameter
 
@@ -48,9 +49,33 @@ def test_a_gradient_that_is_stored_otherwise_is_read_by_pytorch(make: Callable[[
     assert found.is_bad()
 
 
+def freed(parameter: torch.nn.Parameter) -> torch.Tensor:
+    gradient = torch.full_like(parameter, float("nan"))
+    gradient.untyped_storage().resize_(0)
+    return gradient
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.full_like(p, float("nan"), device="meta"),
+        freed,
+        lambda p: torch.ones(p.numel() // 2),
+        lambda p: torch.full_like(p, float("nan")).to_sparse(),
+    ],
+    ids=["on another device", "given back", "smaller", "sparse"],
+)
+def test_a_gradient_that_is_not_there_any_more_is_not_read(make: Callable[[object], torch.Tensor]) -> None:
+    """A model that was moved after its optimizer was made: to read where its gradient is not would end the process."""
+    found, parameter = pilot(8)
+    object.__setattr__(found, "ref", lambda: type("Holder", (), {"grad": make(parameter)}))
+
+    assert not found.is_bad()
+
+
 def test_a_bias_is_chosen_before_a_weight() -> None:
     """Each of its elements belongs to another unit."""
-    layer, found = torch.nn.Linear(8, 8), Pilot(torch)
+    layer, found = torch.nn.Linear(8, 8), Pilot(torch, Unseen(torch))
     found.choose(torch.optim.SGD(layer.parameters(), lr=0.1))
 
     assert found.ref() is layer.bias

@@ -39,7 +39,7 @@ class NanWatch:
         self.device = DeviceNan(torch, self)
         adapter.device.came_back = self.device.came_back
         self.optimizers = []
-        self.pilot = Pilot(torch, adapter.unseen.may_compute)
+        self.pilot = Pilot(torch, adapter.unseen)
         self.scalers = []
         self.scaled = 0
         self.seen = {}  # what the last look has found
@@ -170,13 +170,14 @@ _FEWEST = 4
 class Pilot:
     """A parameter on the CPU, weakly, and how its gradient is read."""
 
-    def __init__(self, torch, may_compute=lambda: True):
+    def __init__(self, torch, unseen):
         self.torch = torch
-        self.may_compute = may_compute  # an operation of ours would be seen by nobody
+        self.unseen = unseen
         self.ref = _nothing
         self.type = None
         self.view = None  # its first elements as plain memory, or None where PyTorch is to add up all of them
         self.unpack: "Any" = None
+        self.elements = 0
 
     def choose(self, optimizer):
         """Take one of these parameters, unless there is one already."""
@@ -193,7 +194,8 @@ class Pilot:
         chosen = (flat or small)[0]
         code = {self.torch.float32: "f", self.torch.float64: "d"}.get(chosen.dtype) if flat else None
         if code is not None:
-            first = struct.Struct("%d%s" % (min(_READ, chosen.numel()), code))
+            self.elements = min(_READ, chosen.numel())
+            first = struct.Struct("%d%s" % (self.elements, code))
             self.unpack, self.view, self.type = first.unpack_from, ctypes.c_char * first.size, chosen.dtype
         self.ref = weakref.ref(chosen)
 
@@ -205,9 +207,14 @@ class Pilot:
         gradient = chosen.grad
         if gradient is None:
             return False
+        at = self.unseen.address_of(gradient)
+        if not at:
+            return False  # the model has moved to a device, say: there the loss alone is asked
         if self.view is not None and gradient.dtype is self.type and gradient.is_contiguous():
-            total = sum(self.unpack(self.view.from_address(gradient.data_ptr())))
-        elif gradient.layout is self.torch.strided and self.may_compute():
+            if gradient.numel() < self.elements:
+                return False
+            total = sum(self.unpack(self.view.from_address(at)))
+        elif gradient.layout is self.torch.strided and self.unseen.may_compute():
             total = gradient.sum().item()
         else:
             return False

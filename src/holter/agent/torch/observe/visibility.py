@@ -43,15 +43,28 @@ class Unseen:
         """True for a tensor of PyTorch's own: what a subclass is asked for is its owner's business."""
         return type(thing) in self._plain  # `__class__` may be a property of the user's
 
+    def address_of(self, tensor):
+        """Where the elements of a plain tensor lie in the host's memory; 0 where they do not, or not any more.
+
+        To be asked right before each look: a parameter that was on the host when it was made may lie on a GPU by now,
+        and what its owner has freed lies nowhere. To read there would end the process.
+        """
+        if type(tensor) not in self._plain or not tensor.is_cpu:
+            return 0
+        try:
+            return tensor.data_ptr()
+        except RuntimeError:
+            return 0  # a layout without memory of its own
+
     def cell_of(self, tensor):
-        """Where a plain float32 in the host's memory is read; None for one on a device.
+        """Where a float32 in the host's memory is read; None for one on a device.
 
         A loss often lies where one of those before it lay, and no device's memory has an address of the host's. On a
         Mac's GPU it can: there none is kept.
         """
-        if not tensor.is_cpu:
+        at = self.address_of(tensor)
+        if not at:
             return None
-        at = tensor.data_ptr()
         cell = ctypes.c_float.from_address(at)
         if sys.platform != "darwin":
             if len(self.cells) >= _CELLS:
@@ -61,16 +74,14 @@ class Unseen:
 
     def number(self, tensor):
         """One number of a plain tensor in the host's memory; None where there is none to be had."""
-        if not tensor.is_cpu or tensor.numel() != 1:
+        at = self.address_of(tensor)
+        if not at or tensor.numel() != 1:
             return None
         kind = self._types.get(tensor.dtype)
-        try:
-            if kind is not None:
-                return kind.from_address(tensor.data_ptr()).value
-            half = self._halves.get(tensor.dtype)
-            return half(ctypes.string_at(tensor.data_ptr(), 2)) if half is not None else None
-        except RuntimeError:
-            return None  # a layout without memory of its own
+        if kind is not None:
+            return kind.from_address(at).value
+        half = self._halves.get(tensor.dtype)
+        return half(ctypes.string_at(at, 2)) if half is not None else None
 
 
 # --- What a module consists of, read where it is kept: `parameters()`, `modules()` and their like may be the user's own
