@@ -48,6 +48,30 @@ def test_no_synchronise_and_the_same_losses(tmp_path: Path) -> None:
     assert watched.kind("guest-error") == []
 
 
+def test_a_model_that_moves_after_its_optimizer_was_made_trains_as_before(tmp_path: Path) -> None:
+    """As Accelerate does it: the small gradient that is read at each step lies on the device then."""
+    script = """
+        import torch
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+        opt = torch.optim.Adam(model.parameters())
+        x, losses = torch.randn(64, 16), []
+        for step in range(40):
+            if step in (0, 20):
+                model.to("cuda" if step else "cpu")
+            loss = model(x.to(model[0].weight.device)).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step() if step < 20 else None
+            losses.append(loss.item().hex())
+        print(losses)
+    """
+    plain, watched = (run(tmp_path / str(one), script, agent=one, CUDA_VISIBLE_DEVICES="0") for one in (False, True))
+
+    assert (watched.code, watched.out) == (0, plain.out)
+    assert watched.kind("guest-error") == []
+
+
 def test_losses_norms_and_memory_come_back_late(tmp_path: Path) -> None:
     """The record holds losses, a gradient norm and the allocator's figures, each read when it was there."""
     from holter.record import ring_format as f

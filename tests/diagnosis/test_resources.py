@@ -34,6 +34,26 @@ def test_native_crash_has_the_stack_of_the_current_thread():
     assert (told.findings[0].grade, told.findings[0].culprit.line) == ("established", 8)
 
 
+def test_a_crash_in_the_agent_is_not_told_as_the_programs():
+    """The innermost frame is the agent's: no line of the user's is blamed for it."""
+    file, wrapper = (
+        "/x/holter/agent/torch/nonfinite/watch.py",
+        "/x/holter/agent/torch/observe/adapter.py#importlib._bootstrap",
+    )
+    ours = [f'  File "{file}", line 209 in is_bad', f'  File "{wrapper}", line 353 in backward']
+    record, within = ordinary_run().exit(60, 139, "SIGSEGV"), ordinary_run().exit(60, 139, "SIGSEGV")
+    heading, *frames = FATAL.rpartition("(most recent call first):\n")[::2]
+    heading += "(most recent call first):\n"
+    record.output = heading + "\n".join(ours) + "\n" + frames[0]
+    within.output = heading + ours[1] + "\n" + frames[0]
+
+    told = verdict(record).findings[0]
+
+    assert "in Holter's own code, in is_bad() of watch.py:209" in told.claim
+    assert told.culprit is None
+    assert verdict(within).findings[0].culprit is not None  # a wrapper's crash is that of what it called
+
+
 def test_native_crash_without_a_stack_is_supported_only():
     """Where nothing but the signal is known, the grade says so."""
     told = verdict(ordinary_run().exit(60, 134, "SIGABRT"))

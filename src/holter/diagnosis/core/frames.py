@@ -78,6 +78,7 @@ def culprit_on(place: Placed | None) -> Culprit | None:
 
 def short_path(path: str) -> str:
     """Give a path's last part: the name a person knows the file by."""
+    path = path.partition("#importlib._bootstrap")[0]  # the agent's wrappers, which no warning's `stacklevel` counts
     parts = path.replace("\\", "/").rstrip("/").split("/")
     # A package's first file has the name of all the others.
     kept = parts[-2:] if parts[-1] in ("__init__.py", "__main__.py") else parts[-1:]

@@ -5,7 +5,8 @@ Why it matters: Python prints no traceback then; the stack that the agent kept a
 May be confused with: a bus error for want of shared memory, which is told as that; an abort that reports want of
 memory (`std::bad_alloc`).
 How sure: established that it crashed there when a stack was captured; supported when only the signal is known.
-Cure: the call on that line: its library's version, the shapes and types it is given.
+Cure: the call on that line: its library's version, the shapes and types it is given. Where the crash came in Holter's
+own code, a run without it, and a report.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ _LAST_WORDS = re.compile(
     r"double free|free\(\): |malloc\(\): |munmap_chunk\(\)|corrupted (?:size|double|unsorted)|terminate called after|"
     r"\bAssertion .{1,200} failed|stack smashing detected|pure virtual method called"
 )
+# The agent's own frames; its wrappers around a call have a mark behind the file's name, and crash in what they call.
+_OURS = re.compile(r"/holter/agent/[^#]*\.py$")
+_OF_OURS = (
+    Cure("run the command without Holter"),
+    Cure("report this run, so that it is mended", "holter report --format md"),
+)
 _ILLEGAL = "this CPU lacks an instruction that a library was built for: install a build for this CPU"
 
 
@@ -47,6 +54,11 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     stacks = stacks_of(record, ("fatal",))
     frames = _deepest(stacks) or _printed(printed_text(record))
     user = next((frame for frame in frames if frame.user), None)
+    if frames and _OURS.search(frames[0].file):
+        claim = f"{ending.signal} in Holter's own code, in {frames[0].function}() of {frames[0].short}"
+        claim += ": this is a fault of Holter, not of the program"
+        evidence += [Evidence("stack", f"{frame.short} in {frame.function}") for frame in frames[:8]]
+        return Finding(CAUSE, "established", claim, tuple(evidence), None, _OF_OURS)
     evidence += [Evidence("stack", f"{frame.short} in {frame.function}") for frame in frames[:8]]
     grade: Grade = "established" if frames else "supported"
     where = f" at {user.short}" if user is not None else ""
