@@ -14,6 +14,7 @@ itself, each backward is a step. Whatever the compiler may meet asks it first, w
 nothing, and is then as if it were not there; whatever asks a tensor for anything asks `visibility` first.
 """
 
+import ctypes
 import functools
 import os
 from importlib import import_module
@@ -297,23 +298,24 @@ class _Adapter:
         saw, graded, failed = self.nan.loss, self.nan.after_backward, self.nan.backward_failed
         look, alone, number = self.look, self.unseen.alone, self.unseen.number
         history, losses = self.nan.history, self.nan.history.losses
-        has_function, single = self.torch.overrides.has_torch_function_unary, self.torch.float32
-        cells, cell_of = self.unseen.cells, self.unseen.cell_of
+        has_function = self.torch.overrides.has_torch_function_unary
+        single, read = self.torch.float32, ctypes.c_float.from_address
 
         @functools.wraps(inner)
         def backward(tensor, *args, **kwargs):
             phase, seen, usual = -1, False, False
             try:
                 # Before the backward: at a loss that is non-finite its graph is looked at, and backward frees it. Of a
-                # skimmed step's loss only that is asked which backward itself will ask: other code would be cold.
+                # skimmed step's loss that is asked first which backward itself will ask: other code would be cold.
                 if (
                     beat.skim
                     and type(tensor) is tensor_class
                     and not has_function(tensor)
                     and tensor.dtype is single
                     and tensor.numel() == 1
-                    and (cell := cells.get(tensor.data_ptr()) or cell_of(tensor)) is not None
-                    and -inf < (loss := cell.value) <= history.usual
+                    and tensor.is_cpu
+                    and (at := tensor.data_ptr())
+                    and -inf < (loss := read(at).value) <= history.usual
                 ):
                     # Most losses are like those before them: no more is done. Gradients that are non-finite under such
                     # a loss show in the next one.

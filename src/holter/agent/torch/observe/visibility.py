@@ -6,9 +6,6 @@ program. Then nothing is asked. A number in the host's memory is read from there
 
 import ctypes
 import struct
-import sys
-
-_CELLS = 64  # places of losses that are remembered
 
 
 class Unseen:
@@ -25,7 +22,6 @@ class Unseen:
         self.by_function_modes = core.DisableTorchFunction  # a context: what is asked within is seen by no mode
         self._plain = (torch.Tensor, torch.nn.Parameter)
         self._types = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
-        self.cells = {}  # address -> where a float32 in the host's memory is read
         self._halves = {torch.float16: _half, torch.bfloat16: _bfloat16}
 
     def alone(self):
@@ -55,22 +51,6 @@ class Unseen:
             return tensor.data_ptr()
         except RuntimeError:
             return 0  # a layout without memory of its own
-
-    def cell_of(self, tensor):
-        """Where a float32 in the host's memory is read; None for one on a device.
-
-        A loss often lies where one of those before it lay, and no device's memory has an address of the host's. On a
-        Mac's GPU it can: there none is kept.
-        """
-        at = self.address_of(tensor)
-        if not at:
-            return None
-        cell = ctypes.c_float.from_address(at)
-        if sys.platform != "darwin":
-            if len(self.cells) >= _CELLS:
-                self.cells.clear()
-            self.cells[at] = cell
-        return cell
 
     def number(self, tensor):
         """One number of a plain tensor in the host's memory; None where there is none to be had."""
