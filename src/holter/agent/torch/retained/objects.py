@@ -186,12 +186,10 @@ def join(agent, torch):
     """Let the census of this process know PyTorch's own things."""
     agent.holdings.kinds.append(TorchKinds(torch))
     agent.holdings.on_device = device_bytes(torch)
-    agent.guard(_patch_workers)(agent)
+    agent.guard(_patch_workers)(agent, torch.utils.data._utils.worker)
 
 
-def _patch_workers(agent):
-    from torch.utils.data._utils import worker
-
+def _patch_workers(agent, worker):
     inner = worker._worker_loop
 
     @functools.wraps(inner)
