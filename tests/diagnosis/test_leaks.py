@@ -374,3 +374,17 @@ def test_two_lists_in_one_variable_are_weighed_together():
     record.event("held", 55, pid=TRAINER, step=550, step_before=10, rss=7 * GB, rss_before=1 * GB, list=rows)
 
     assert told(record).grade == "established"
+
+
+@pytest.mark.parametrize("seen_before", [False, True])
+def test_a_tuple_that_was_seen_once_has_not_been_seen_to_pile_up(seen_before):
+    """A tuple never gets longer: the fixed arguments of an object were there from the first, unseen till then."""
+    record = without_memory(ordinary_run(seconds=60), 0)
+    for second in range(60):
+        memory(record, second, 1 * GB if second < 54 else 7.9 * GB, limit=8 * GB)
+    memory(record, 60.2, 1 * MB, oom_kill=1, limit=8 * GB).exit(60, 137, "SIGKILL")
+    row = {"name": "self._args", "variable": "_args", "scope": "attribute", "owner": "Timer", "type": "tuple"}
+    row |= {"bytes": 6 * GB, "length": 4, "length_before": 2 if seen_before else None, "bytes_before": None}
+    found = verdict(held(record, 55, row))
+
+    assert any(finding.cause == "leak.tensors-kept" for finding in found.findings) is seen_before

@@ -1,4 +1,5 @@
 import os
+import time
 
 import torch
 from torch import nn
@@ -24,12 +25,14 @@ class Images(Dataset):
 
 model = nn.Linear(64, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-begun = sum(os.times()[:4])
+begun, steps = sum(os.times()[:4]), 0
 images = Images()
-for epoch in range(3):
+ends = time.monotonic() + 20
+while time.monotonic() < ends:
     for x in DataLoader(images, batch_size=8, num_workers=2):
         loss = model(x).pow(2).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-print("SECONDS", sum(os.times()[:4]) - begun)
+        steps += 1
+print("SECONDS", (sum(os.times()[:4]) - begun) / steps)  # of all processes, for a step

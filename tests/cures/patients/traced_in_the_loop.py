@@ -1,4 +1,5 @@
 # cause: leak.model-rebuilt
+# also: recompile.closure
 import time
 
 import torch

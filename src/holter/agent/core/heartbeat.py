@@ -27,7 +27,14 @@ _OF_LATE = 32  # steps that the pace is the mean of, the later ones more than th
 _SKIMMED = 8  # at most one short step in this many is split into phases
 _SKIMMED_CALLS = 10  # calls of adapters that one skimmed step may take
 _NONE = [0] * len(f.PHASES)
+_RARE = 1.0  # seconds between two looks at what need not be known at every step
+_FIRST_RARE = 0.1
 _TIMED = (2, 3, 4, 5, 6, 7, 8)  # the phases whose time a slot holds
+
+
+def look_pause(since):
+    """Give the seconds to the next look, so long after the first step: a leak on a fast machine may last only two."""
+    return min(_RARE, max(_FIRST_RARE, since))
 
 
 class Beat:
@@ -51,6 +58,7 @@ class Beat:
         "make_ring",
         "n",
         "open_",
+        "opened",
         "pace",
         "phase",
         "put",
@@ -74,6 +82,7 @@ class Beat:
         """Begin anew with no ring, as a process that has not trained yet; also after a fork, in the child."""
         self.make_ring = make_ring
         self.open_ = False
+        self.opened = 0
         self.put = self._open_and_put
         self.words = array("Q", [0] * f.WORDS)
         self.phase = f.START
@@ -98,6 +107,7 @@ class Beat:
         if self.open_:
             return
         self.open_ = True  # once: a folder that can't take the ring is not asked again
+        self.opened = clock()
         private = self.words
         try:
             ring = self.make_ring()
@@ -125,6 +135,10 @@ class Beat:
         words[1] = phase  # W_PHASE
         words[2] = now  # W_SINCE
         return previous
+
+    def next_look(self, now):
+        """Give the moment of the next look at what need not be known at every step."""
+        return now + int(1e9 * look_pause((now - self.opened) / 1e9))
 
     def alive(self):
         """A sign of life within a phase that goes on, such as one batch of a validation."""

@@ -49,6 +49,9 @@ class Holder(RetainedObject):
 
     @property
     def grew_in_length(self) -> bool:
+        """Tell whether it has more entries than it had; of a tuple, which never gets more, if it was seen before."""
+        if self.type == "tuple" and self.length_before is None:
+            return False
         return self.length > 1.15 * (self.length_before or 0)
 
     @property

@@ -149,7 +149,7 @@ class Loop:
             self._rare(now)
 
     def _rare(self, now):
-        self.next_rare = now + 1_000_000_000
+        self.next_rare = self.beat.next_look(now)
         for act in self.rarely:
             try:
                 act()

@@ -425,8 +425,8 @@ class _Adapter:
         compiler.keep_hook(self, after)
 
     def _rare(self, optimizer, now):
-        """Once a second: what need not be known at every step."""
-        self.next_rare = now + 1_000_000_000
+        """About once a second, sooner at first: what need not be known at every step."""
+        self.next_rare = self.beat.next_look(now)
         self.plan.stepped(self.beat)
         if optimizer is not None:
             self._read_rate(optimizer)
