@@ -237,6 +237,20 @@ def memory_look(record, at, used, line, limit=8 * GB, file="/home/u/train.py", w
                         threads=threads)  # fmt: skip
 
 
+@pytest.mark.parametrize(("workers", "held"), [(0, 1.5 * GB), (1, 1.8 * GB), (2, 2.1 * GB)])
+def test_pages_of_files_and_pages_counted_twice_are_not_in_the_runs_curve(workers, held):
+    """A limit need have no room for files that are read; it was measured with two processes, and holds for others."""
+    from holter.diagnosis.memory.memory import memory_curve
+
+    record = without_memory(ordinary_run(seconds=10), 0)
+    sizes = {"rss": 2 * GB + workers * 1.8 * GB, "count": 1 + workers}
+    measured = {"rss": 3.8 * GB, "pss": 2.3 * GB, "file": 0.5 * GB}
+    record.sample(1, processes={"rss": 3.8 * GB, "count": 2}, proportional=measured)
+    record.sample(9, processes=sizes)
+
+    assert memory_curve(record).last == held
+
+
 def test_what_other_programs_hold_is_not_in_the_runs_curve():
     """Against the machine's memory a look between samples counts every program: the run's peak is its own."""
     from holter.diagnosis.memory.memory import memory_curve

@@ -11,14 +11,14 @@ from holter.probes.probe import Reading, Tree
 from holter.probes.procfs_linux import PAGE, read_short, stat_of
 
 TOO_LARGE = 16 * 10**9
-FIRST = 2.0  # seconds: a short run is measured, too, and its workers are forked in the beginning
-RARER = 1.5
+FIRST = 0.9  # seconds: a short run is measured, too, and its workers are forked in the beginning
+RARER = 1.2
 CALM = 60.0
 REST = 1000  # times its own cost
 
 
 def parse_rollup(raw: bytes) -> dict[str, int]:
-    """`pss` and `rss` in bytes from the text of smaps_rollup; empty when the process has no memory left."""
+    """`pss`, `rss` and `file` in bytes from the text of smaps_rollup; empty when the process has no memory left."""
     sizes: dict[bytes, int] = {}
     for line in raw.splitlines()[1:]:  # the first is a range of addresses
         name, _, value = line.partition(b":")
@@ -28,7 +28,7 @@ def parse_rollup(raw: bytes) -> dict[str, int]:
             continue
     if b"Pss" not in sizes:
         return {}
-    return {"pss": sizes[b"Pss"], "rss": sizes.get(b"Rss", 0)}
+    return {"pss": sizes[b"Pss"], "rss": sizes.get(b"Rss", 0), "file": sizes.get(b"Pss_File", 0)}
 
 
 class Proportional:
@@ -51,6 +51,7 @@ class Proportional:
     def read(self, tree: Tree) -> Reading:
         began = self._clock()
         rows: list[dict[str, int]] = []
+        file = 0
         because = ""  # why one could not be measured
         for pid in tree.pids:
             stat = stat_of(pid, self._proc)
@@ -69,6 +70,7 @@ class Proportional:
                 because = f"smaps_rollup of process {pid} could not be read: {error.strerror}"
                 continue
             if sizes:
+                file += sizes.pop("file")
                 rows.append({"pid": pid, **sizes})
         self._calm = min(CALM, self._calm * RARER)
         self.every = max(self._calm, REST * (self._clock() - began))
@@ -78,7 +80,7 @@ class Proportional:
             return {}
         reading: dict[str, Any] = {"list": rows}
         if not because:  # a sum over some of the processes would read as the run's memory and be far below it
-            reading.update({name: sum(row[name] for row in rows) for name in ("pss", "rss")})
+            reading.update({name: sum(row[name] for row in rows) for name in ("pss", "rss")}, file=file)
         return reading
 
 

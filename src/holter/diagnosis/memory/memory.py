@@ -224,17 +224,18 @@ def _group_points(record: RecordLike) -> Points:
 
 
 def _tree_points(record: RecordLike) -> Points:
-    # Resident sizes count shared pages once per process; the rare proportional reading says how many bytes that is.
-    shared = _SharedPages(record)
+    # Resident sizes count shared pages once per process, and pages of files, which no limit need have room for.
+    # The rare proportional reading says how many bytes that is.
+    over = _Overstated(record)
     found = []
     for m, reading in record.readings(Processes):
         if reading.rss is not None and reading.rss > 0:
-            found.append((m, max(0.0, reading.rss - shared.surplus(m, reading.count)) + (reading.swap or 0.0)))
+            found.append((m, max(0.0, reading.rss - over.surplus(m, reading.count)) + (reading.swap or 0.0)))
     return tuple(found)
 
 
-class _SharedPages:
-    """By how much resident sizes overstate a tree, by when that was measured and of how many processes.
+class _Overstated:
+    """By how much resident sizes overstate what a tree holds, by when that was measured and of how many processes.
 
     Asked for every sample of a week: all is found by halving, nothing by walking.
     """
@@ -242,15 +243,16 @@ class _SharedPages:
     def __init__(self, record: RecordLike) -> None:
         sizes = record.readings(Processes)
         times = [m for m, _ in sizes]
-        self.all: list[tuple[float, int | None, float]] = []
+        self.all: list[tuple[float, int | None, float, float]] = []
         self.of: dict[int | None, list[tuple[float, float]]] = {}
         for m, reading in record.readings(Proportional):
             if reading.pss and sizes:
                 beside = sizes[_nearest(times, m)][1]
-                surplus = max(0.0, (reading.rss or beside.rss or 0.0) - reading.pss)
-                self.all.append((m, beside.count, surplus))
-                self.of.setdefault(beside.count, []).append((m, surplus))
-        self.times = [m for m, _, _ in self.all]
+                again = max(0.0, (reading.rss or beside.rss or 0.0) - reading.pss)
+                file = reading.file or 0.0
+                self.all.append((m, beside.count, again, file))
+                self.of.setdefault(beside.count, []).append((m, again + file))
+        self.times = [one[0] for one in self.all]
 
     def surplus(self, m: float, count: int | None) -> float:
         """As it was last measured with as many processes.
@@ -262,8 +264,8 @@ class _SharedPages:
             return alike[max(0, bisect_right(alike, (m, float("inf"))) - 1)][1]
         if not self.all:
             return 0.0
-        _, of, surplus = self.all[_nearest(self.times, m)]
-        return surplus * ((count or 1) - 1) / (of - 1) if of and of > 1 else 0.0
+        _, of, again, file = self.all[_nearest(self.times, m)]
+        return file + (again * ((count or 1) - 1) / (of - 1) if of and of > 1 else 0.0)
 
 
 def _nearest(times: list[float], m: float) -> int:

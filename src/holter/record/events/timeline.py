@@ -160,6 +160,7 @@ class Proportional(Reading):
     PROBE = "proportional"
 
     pss: float | None = means("each shared page counted once")
+    file: float | None = means("the part of it that are pages of files: the kernel can drop them")
     rss: float | None = means("the resident sizes at the same moment, in which shared pages count many times")
     rows: tuple[ProcessPages, ...] = means("of each process", key="list")
 
