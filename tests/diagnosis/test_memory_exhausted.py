@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from build import GB, MB, MONO, TRAINER, causes, exception, memory, ordinary_run, without_memory
+from build import GB, MB, MONO, TRAINER, WORKER, causes, exception, memory, ordinary_run, without_memory
 
 from holter.diagnosis.core.doctor import verdict
 
@@ -249,6 +249,37 @@ def test_pages_of_files_and_pages_counted_twice_are_not_in_the_runs_curve(worker
     record.sample(9, processes=sizes)
 
     assert memory_curve(record).last == held
+
+
+def test_workers_that_were_never_measured_hold_what_is_beyond_their_parents_pages():
+    """Workers of a short epoch are gone before the next measurement: each said what it had from its parent."""
+    from holter.diagnosis.memory.memory import memory_curve
+
+    record = without_memory(ordinary_run(seconds=10), 0)
+    sizes = {TRAINER: 2 * GB, WORKER: 2 * GB, WORKER + 1: 1.5 * GB}
+    rows = [{"pid": pid, "rss": rss, "shared": 0} for pid, rss in sizes.items()]
+    for pid in (WORKER, WORKER + 1):
+        record.event("guest", 5, pid=pid, ppid=TRAINER, role="worker", inherited=1.5 * GB)
+    record.sample(
+        1, processes={"rss": 2 * GB, "count": 1, "list": rows[:1]}, proportional={"rss": 2 * GB, "pss": 2 * GB}
+    )
+    record.sample(6, processes={"rss": 5.5 * GB, "count": 3, "list": rows})
+
+    assert memory_curve(record).last == 2.5 * GB
+
+
+def test_a_file_that_is_read_into_memory_bit_by_bit_is_no_growth():
+    """Between two measurements of all pages the process's own count of mapped pages tells it."""
+    from holter.diagnosis.memory.memory import memory_curve
+
+    record = without_memory(ordinary_run(seconds=10), 0)
+    for second in range(1, 10):
+        row = {"pid": TRAINER, "rss": (2 + second) * GB, "shared": second * GB}
+        measured = {"rss": 3 * GB, "pss": 2.5 * GB, "file": 0.5 * GB} if second == 1 else {}
+        processes = {"rss": row["rss"], "count": 1, "list": [row]}
+        record.sample(second, processes=processes, **({"proportional": measured} if measured else {}))
+
+    assert {held for _, held in memory_curve(record).points} == {2 * GB}
 
 
 def test_what_other_programs_hold_is_not_in_the_runs_curve():

@@ -11,6 +11,7 @@ from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import P, RecordLike
 from holter.diagnosis.memory.memory_looks import memory_looks
 from holter.facts.group_memory import kept
+from holter.record.events.agent import AgentHello
 from holter.record.events.recorder import Exited
 from holter.record.events.timeline import (
     Apple,
@@ -230,7 +231,7 @@ def _tree_points(record: RecordLike) -> Points:
     found = []
     for m, reading in record.readings(Processes):
         if reading.rss is not None and reading.rss > 0:
-            found.append((m, max(0.0, reading.rss - over.surplus(m, reading.count)) + (reading.swap or 0.0)))
+            found.append((m, max(0.0, reading.rss - over.surplus(m, reading)) + (reading.swap or 0.0)))
     return tuple(found)
 
 
@@ -251,21 +252,30 @@ class _Overstated:
                 again = max(0.0, (reading.rss or beside.rss or 0.0) - reading.pss)
                 file = reading.file or 0.0
                 self.all.append((m, beside.count, again, file))
-                self.of.setdefault(beside.count, []).append((m, again + file))
+                self.of.setdefault(beside.count, []).append((m, again + file - _mapped(beside)))
         self.times = [one[0] for one in self.all]
+        self.inherited = {hello.pid: hello.inherited for hello in record.of(AgentHello) if hello.inherited}
 
-    def surplus(self, m: float, count: int | None) -> float:
-        """As it was last measured with as many processes.
+    def surplus(self, m: float, reading: Processes) -> float:
+        """As it was last measured with as many processes; of one alone the files that it mapped since are known.
 
-        Where it never was (workers are being forked), each beyond the first shares as much as in the nearest reading.
+        Where it never was (workers are being forked), each beyond the first shares as much as in the nearest reading;
+        where that was of one process, as much as it had from its parent.
         """
-        alike = self.of.get(count)
+        alike = self.of.get(reading.count)
         if alike:
-            return alike[max(0, bisect_right(alike, (m, float("inf"))) - 1)][1]
+            return alike[max(0, bisect_right(alike, (m, float("inf"))) - 1)][1] + _mapped(reading)
         if not self.all:
             return 0.0
         _, of, again, file = self.all[_nearest(self.times, m)]
-        return file + (again * ((count or 1) - 1) / (of - 1) if of and of > 1 else 0.0)
+        if of and of > 1:
+            return file + again * ((reading.count or 1) - 1) / (of - 1)
+        return file + sum(min(row.rss or 0.0, self.inherited.get(row.pid or 0, 0.0)) for row in reading.rows)
+
+
+def _mapped(reading: Processes) -> float:
+    """Give the bytes of files and shared memory that a process without children maps."""
+    return sum(row.shared or 0.0 for row in reading.rows) if reading.count == 1 else 0.0
 
 
 def _nearest(times: list[float], m: float) -> int:
