@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,7 +137,21 @@ def command(
         lent=exporting.environ if exporting is not None else None,
         began=exporting.began if exporting is not None else None,
     )  # fmt: skip
-    sys.exit(launch.run(over))
+    exit_code = launch.run(over)
+    _keep_the_disk_free(said)
+    sys.exit(exit_code)
+
+
+def _keep_the_disk_free(said: Callable[[str], None]) -> None:
+    from holter.record import place
+    from holter.record.kept import keep_the_disk_free
+    from holter.units import size
+
+    with contextlib.suppress(OSError):
+        gone = keep_the_disk_free(place.home())
+        if gone:
+            freed = size(sum(run.taken for run in gone))
+            said(f"holter: {len(gone)} old records deleted, {freed}, to keep the disk free. Choose with: holter prune")
 
 
 class Healer:

@@ -135,9 +135,9 @@ def settle(record: Record, folder: Path, *, output: bool = True) -> None:
     """Take in the end of the output, and tell whether the run is still on."""
     if output:
         record.output = read_tail(folder / place.TAIL).decode("utf-8", "replace")
-    ended = any(line["k"] == "end" for line in record.events)
-    left_running = any(line["k"] == "detached" for line in record.events)
-    alive = left_running or (not ended and _same_machine(record.meta) and recorder_alive(record.meta))
+    # What `holter attach` has left running is recorded no longer.
+    ended = any(line["k"] in ("end", "detached") for line in record.events)
+    alive = not ended and _same_machine(record.meta) and recorder_alive(record.meta)
     record.live = alive
     record.recorder_lost = not ended and not alive
 

@@ -16,7 +16,7 @@ _HEADS = ("RUN", "NAME", "STARTED", "LASTED", "ENDING", "WHY")
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run of the table, in words."""
+    """One run of the table, in words; `holter ls --json` prints all of it."""
 
     id: str
     name: str
@@ -24,6 +24,9 @@ class RunRow:
     lasted: float | None
     ending: str
     why: str
+    cause: str = ""
+    healthy: bool | None = None  # None while it is on
+    command: tuple[str, ...] = ()
 
 
 def row_of(verdict: Verdict, lasted: float | None = None) -> RunRow:
@@ -34,7 +37,13 @@ def row_of(verdict: Verdict, lasted: float | None = None) -> RunRow:
     if lasted is None and isinstance(began, (int, float)) and isinstance(ended, (int, float)):
         lasted = ended - began
     start = float(began) if isinstance(began, (int, float)) else None
-    return RunRow(str(run.get("id") or ""), str(run.get("name") or ""), start, lasted, verdict.ending.kind, why)
+    kind, words = verdict.ending.kind, run.get("command")
+    return RunRow(
+        str(run.get("id") or ""), str(run.get("name") or ""), start, lasted, kind, why,
+        cause=verdict.findings[0].cause if verdict.findings else "",
+        healthy=None if kind == "running" else verdict.healthy,
+        command=tuple(map(str, words)) if isinstance(words, list) else (),
+    )  # fmt: skip
 
 
 def write_runs(rows: Sequence[RunRow], stream: TextIO, *, width: int = 80) -> None:

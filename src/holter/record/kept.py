@@ -1,0 +1,114 @@
+"""The records as files: what each takes on the disk, and how one is deleted for good."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holter.errors import DamagedRecord
+from holter.record import place
+from holter.record.recent import recent
+
+_LEAVING = ".deleted-"
+_WEIGHED = ".weighed"  # when it was last looked at how much all of them take
+_DAY = 86400.0
+_SILENT = 600.0  # a recorder writes each second; what one on another machine still writes is told by that alone
+# What records may take where nobody has said anything: as little as a system's own log takes.
+_MOST_BYTES, _PART_OF_DISK = 5 * 10**9, 10
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One record on the disk."""
+
+    id: str
+    folder: Path
+    taken: int  # bytes of the disk
+    written: float  # when something was last written
+
+    @property
+    def live(self) -> bool:
+        """Tell whether it is still being recorded, here or on another machine that shares the folder."""
+        try:
+            record = recent(self.folder)
+        except DamagedRecord:
+            return False
+        elsewhere = record.recorder_lost and record.meta.get("host") != socket.gethostname()
+        return record.live or (elsewhere and time.time() - self.written < _SILENT)
+
+
+def kept_runs(base: Path) -> list[Kept]:
+    """All records, the oldest first."""
+    return [kept_run(place.runs_folder(base) / run_id) for run_id in place.run_ids(base)]
+
+
+def kept_run(folder: Path) -> Kept:
+    taken, written = 0, 0.0
+    for path, _, files in os.walk(folder):
+        for name in (".", *files):
+            try:
+                about = os.lstat(os.path.join(path, name))
+            except OSError:
+                continue  # deleted meanwhile
+            taken += about.st_blocks * 512
+            written = max(written, about.st_mtime)
+    return Kept(folder.name, folder, taken, written)
+
+
+def delete(folder: Path) -> None:
+    """Take a record away: under another name first, so that nobody reads half of it."""
+    if folder.is_symlink():
+        folder.unlink()  # the record itself lies elsewhere
+        return
+    leaving = folder.with_name(f"{_LEAVING}{folder.name}-{os.getpid()}")
+    folder.rename(leaving)
+    shutil.rmtree(leaving)
+
+
+def clear_half_deleted(base: Path) -> None:
+    """Delete what an interrupted deletion has left."""
+    for leaving in place.runs_folder(base).glob(f"{_LEAVING}*"):
+        shutil.rmtree(leaving, ignore_errors=True)
+
+
+def over_the_limit(
+    runs: Sequence[Kept], limit: float, may_go: Callable[[Kept], bool] = lambda _run: True
+) -> list[Kept]:
+    """Give the oldest records, as many as have to go for the rest to take no more than the limit."""
+    total = sum(run.taken for run in runs)
+    gone = []
+    for run in runs:
+        if total <= limit:
+            break
+        if not run.live and may_go(run):
+            gone.append(run)
+            total -= run.taken
+    return gone
+
+
+def keep_the_disk_free(base: Path, limit: float | None = None) -> list[Kept]:
+    """Delete the oldest records as far as all of them take more than 5 GB or a tenth of the disk; looked at once a day.
+
+    Nothing that was written within the last day goes.
+    """
+    weighed = place.runs_folder(base) / _WEIGHED
+    try:
+        if time.time() - weighed.stat().st_mtime < _DAY:
+            return []
+    except FileNotFoundError:
+        pass
+    weighed.touch(mode=0o600)
+    clear_half_deleted(base)
+    if limit is None:
+        disk = os.statvfs(base)
+        limit = min(_MOST_BYTES, disk.f_blocks * disk.f_frsize / _PART_OF_DISK)
+    newest = time.time() - _DAY
+    gone = over_the_limit(kept_runs(base), limit, lambda run: run.written < newest)
+    for run in gone:
+        delete(run.folder)
+    return gone
