@@ -22,7 +22,7 @@ _SHOWN = 20
 
 @click.command()
 @click.option("--all", "everything", is_flag=True, help=f"All runs, not only the last {_SHOWN}.")
-@click.option("--failed", is_flag=True, help="Only runs that did not end well.")
+@click.option("--failed", is_flag=True, help="Only runs that failed or in which something was found.")
 @click.option("--since", type=Moment(), metavar="TIME", help="Only runs that began since: 7d, 12h, 2026-11-30.")
 @click.option("--name", metavar="TEXT", help="Only runs with TEXT in their name.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each run.")

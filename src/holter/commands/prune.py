@@ -10,7 +10,7 @@ from holter.commands._amounts import DiskSize, Moment
 @click.command()
 @click.option("--older-than", "before", type=Moment(), metavar="TIME", help="Runs that ended before: 30d, 12h, a date.")
 @click.option("--max-size", type=DiskSize(), metavar="SIZE", help="The oldest, until the rest takes no more: 2GB.")
-@click.option("--keep-failed", is_flag=True, help="No run that did not end well.")
+@click.option("--keep-failed", is_flag=True, help="Keep runs that failed or in which something was found.")
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
 def command(before: float | None, max_size: int | None, keep_failed: bool, dry_run: bool) -> None:
     """Delete old records. Files of the training itself are not touched, and no run that is still being recorded.

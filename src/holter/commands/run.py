@@ -145,13 +145,13 @@ def command(
 def _keep_the_disk_free(said: Callable[[str], None]) -> None:
     from holter.record import place
     from holter.record.kept import keep_the_disk_free
-    from holter.units import size
+    from holter.units import count, size
 
     with contextlib.suppress(OSError):
         gone = keep_the_disk_free(place.home())
         if gone:
-            freed = size(sum(run.taken for run in gone))
-            said(f"holter: {len(gone)} old records deleted, {freed}, to keep the disk free. Choose with: holter prune")
+            freed = f"{count(len(gone))}, {size(sum(run.taken for run in gone))}"
+            said(f"the oldest records were deleted to keep the disk free ({freed}). Choose with: holter prune")
 
 
 class Healer:

@@ -15,7 +15,7 @@ from holter.record import place
 from holter.record.recent import recent
 
 _LEAVING = ".deleted-"
-_WEIGHED = ".weighed"  # when it was last looked at how much all of them take
+_CHECKED = ".size-checked"  # its time tells when it was last looked at how much all of them take
 _DAY = 86400.0
 _SILENT = 600.0  # a recorder writes each second; what one on another machine still writes is told by that alone
 # What records may take where nobody has said anything: as little as a system's own log takes.
@@ -96,13 +96,13 @@ def keep_the_disk_free(base: Path, limit: float | None = None) -> list[Kept]:
 
     Nothing that was written within the last day goes.
     """
-    weighed = place.runs_folder(base) / _WEIGHED
+    checked = place.runs_folder(base) / _CHECKED
     try:
-        if time.time() - weighed.stat().st_mtime < _DAY:
+        if time.time() - checked.stat().st_mtime < _DAY:
             return []
     except FileNotFoundError:
         pass
-    weighed.touch(mode=0o600)
+    checked.touch(mode=0o600)
     clear_half_deleted(base)
     if limit is None:
         disk = os.statvfs(base)
