@@ -52,7 +52,7 @@ def kept(three_runs: Path, tmp_path: Path) -> Holter:
 
 
 def a_day_later(kept: Holter) -> None:
-    os.utime(place.runs_folder(kept.home) / ".size-checked", (time.time() - 2 * DAY,) * 2)
+    os.utime(kept.home / ".size-checked", (time.time() - 2 * DAY,) * 2)
 
 
 def ids(kept: Holter) -> list[str]:

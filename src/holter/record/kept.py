@@ -96,7 +96,7 @@ def keep_the_disk_free(base: Path, limit: float | None = None) -> list[Kept]:
 
     Nothing that was written within the last day goes.
     """
-    checked = place.runs_folder(base) / _CHECKED
+    checked = base / _CHECKED
     try:
         if time.time() - checked.stat().st_mtime < _DAY:
             return []
