@@ -180,6 +180,32 @@ def test_trainer_that_died_inside_a_pipe_is_not_a_success():
     assert causes(told) == ["early-stop.swallowed-error"]
 
 
+EXITS = {
+    "printed": ["if spent > budget:", '    print(f"budget used up at {epoch}")', "    save()", "    sys.exit(0)"],
+    "logged": ["if spent > budget:", '    logger.info("budget used up")', "    sys.exit(0)"],
+    "in an else": ["if good:", "    go_on()", "else:", '    print("nothing more to learn")', "    sys.exit(0)"],
+    "not a word": ["if spent > budget:", "    save()", "    sys.exit(0)"],
+    "a number": ["if spent > budget:", "    print(loss)", "    sys.exit(0)"],
+    "in the other branch": ["if good:", '    print("goes on")', "else:", "    sys.exit(0)"],
+    "ahead of the branch": ['print("step", step)', "if spent > budget:", "    sys.exit(0)"],
+}
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_an_exit_with_a_message_ahead_of_it_is_meant(name):
+    """A branch that says why and then leaves is a stop on purpose, told in one line; without a word it is not."""
+    record = ordinary_run(planned=5000)
+    record.sources["/home/u/train.py"] = ["import sys", *EXITS[name]]
+    at = len(EXITS[name]) + 1
+    line = {"file": "/home/u/train.py", "line": at, "function": "guard", "code": "sys.exit(0)", "status": "0"}
+
+    told = verdict(record.event("exit-called", 59.5, pid=TRAINER, **line).exit(60, 0))
+
+    meant = name in ("printed", "logged", "in an else")
+    assert (told.ending.kind, told.healthy) == (("completed", True) if meant else ("stopped-early", False))
+    assert ("exit was called at" in told.ending.claim, causes(told)) == (True, ["early-stop.exit-called"])
+
+
 def test_exit_called_amid_the_steps():
     """sys.exit(0) by the user's own code amid the steps is named with its line."""
     line = {"file": "/home/u/train.py", "line": 9, "function": "guard", "code": "sys.exit(0)", "status": "0"}

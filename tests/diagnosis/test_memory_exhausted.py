@@ -36,6 +36,13 @@ def test_flat_then_gone_is_a_spike():
     assert "steady at 2.0 GB" in told.findings[0].claim
 
 
+def test_a_jump_after_a_creep_of_kilobytes_is_a_spike():
+    """What came within the last step alone is no growth over the steps, however steadily a trifle grew before it."""
+    told = verdict(killed(lambda second: 2 * GB + second * 0.1 * MB if second < 59 else 7.9 * GB))
+
+    assert causes(told) == ["oversize.spike"]
+
+
 PADDED = """
 import torch
 

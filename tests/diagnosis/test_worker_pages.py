@@ -16,9 +16,12 @@ WORKERS = (WORKER, WORKER + 1)
 
 def workers_read(
     *, copied=lambda _: 0.0, own=lambda _: 0.0, objects=0.6 * GB, kind="object", kill=True, limit=LIMIT,
-    container=True, forked=True,
+    container=True, forked=True, victim_held=0.0,
 ):  # fmt: skip
-    """Two workers from second 3 on, which by second 9 have copied so much each, and taken so much for themselves."""
+    """Two workers from second 3 on, which by second 9 have copied so much each, and taken so much for themselves.
+
+    With `victim_held` the kernel then kills the trainer, which held that much, and one more reading is without it.
+    """
     record = without_memory(ordinary_run(seconds=10), 0)
     for second in range(10):
         there = WORKERS if second >= 3 else ()
@@ -32,6 +35,11 @@ def workers_read(
             rows = [{"pid": pid, "rss": rss, "pss": 0, "uss": 0} for pid, rss in sizes.items()]
             probes["proportional"] = {"pss": used, "rss": sum(sizes.values()), "uss": 0, "list": rows}
         record.sample(second, **probes)
+    if victim_held:
+        words = {"kind": "oom", "oom": True, "victim": "python", "text": "Killed process", "anon_rss": victim_held}
+        record.event("kernel", 9.4, pid=TRAINER, **words)
+        rows = [row for row in listed if row["pid"] != TRAINER]
+        record.sample(9.5, processes=probes["processes"] | {"list": rows}, cgroup=probes["cgroup"])
     for pid in WORKERS:
         record.event("guest", 2.5, pid=pid, ppid=TRAINER, role="worker", **({"inherited": SHARED} if forked else {}))
     row = {"name": "dataset.rows", "variable": "rows", "scope": "attribute", "owner": "Rows", "file": FILE}
@@ -92,6 +100,14 @@ def test_copies_that_fit_are_a_guess_and_near_the_limit_a_finding():
 def test_what_else_a_run_with_workers_may_hold_is_no_copy(how):
     """Other memory of workers, the pages of the interpreter itself, a reading that nothing confirms: silence."""
     assert "leak.worker-copy" not in causes(verdict(workers_read(**how)))
+
+
+@pytest.mark.parametrize(("grown", "found"), [(0.0, ["leak.worker-copy"]), (1 * GB, [])], ids=["no", "by it all"])
+def test_one_reading_will_do_where_no_size_explains_it(grown, found):
+    """The trainer is killed a moment after the first copies: what the kernel says it held tells if it was its own."""
+    at_once = workers_read(copied=lambda second: 0.5 * GB * (second == 9), victim_held=SHARED + grown)
+
+    assert [cause for cause in causes(verdict(at_once)) if cause == "leak.worker-copy"] == found
 
 
 def test_an_array_that_workers_write_to_is_copied_by_writing():

@@ -175,6 +175,27 @@ def handler_around(lines: Sequence[str], line: int) -> int | None:
     return None
 
 
+# What people tell themselves with: print and the methods of a logger.
+_TELLING = ("print", "echo", "write", "log", "info", "warning", "warn", "error", "critical", "exception")
+
+
+def told_before(lines: Sequence[str], line: int) -> bool:
+    """Tell whether a message in words is printed or logged ahead of a line, in the branch of an `if` that it ends."""
+    tree = tree_of(lines)
+    branches = [node for node in _around(tree, line) if isinstance(node, ast.If)] if tree is not None else []
+    if not branches:
+        return False
+    blocks = (branches[-1].body, branches[-1].orelse)
+    block = next((one for one in blocks if one and one[0].lineno <= line <= (one[-1].end_lineno or 0)), [])
+    ahead = [node for one in block if (one.end_lineno or 0) < line for node in ast.walk(one)]
+    return any(isinstance(node, ast.Call) and called_name(node) in _TELLING and _in_words(node) for node in ahead)
+
+
+def _in_words(call: ast.Call) -> bool:
+    parts = (part for argument in call.args for part in ast.walk(argument))
+    return any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in parts)
+
+
 def call_text(lines: Sequence[str], line: int) -> str:
     """Give the whole statement that begins on a line, as written; empty where it is not known."""
     tree = tree_of(lines)

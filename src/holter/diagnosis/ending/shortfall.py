@@ -24,6 +24,7 @@ from holter.record.events.agent import (
     UncaughtException,
 )
 from holter.record.events.timeline import StepWindow
+from holter.source.lines import told_before
 from holter.units import count
 
 _EXHAUSTED = re.compile(r"[Ii]nput ran out of data|ran out of data; interrupting training")
@@ -99,6 +100,9 @@ def deliberate_stop(record: RecordLike) -> str:
         monitor = event.monitor
         went_by = f", going by {monitor}" if monitor else ""
         return f"{event.by or 'a callback'} ended the training{went_by}"
+    explained = explained_exit(record)
+    if explained is not None:
+        return f"exit was called at {explained.short}, after a message"
     return last_line_with(_DELIBERATE, printed_text(record))
 
 
@@ -141,6 +145,12 @@ def exit_line(record: RecordLike) -> Frame | None:
                 return None
             return Frame(file, event.line or 0, event.function, code, True)
     return None
+
+
+def explained_exit(record: RecordLike) -> Frame | None:
+    """Give the line that called for the exit in a branch that first printed or logged why."""
+    line = exit_line(record)
+    return line if line is not None and told_before(record.source(line.file), line.line) else None
 
 
 def _amid_steps(record: RecordLike, m: float) -> bool:

@@ -129,9 +129,14 @@ def later_growth(points: Points, last_step: int) -> Growth | None:
     after = [point for point in body if point[0] >= found.since]
     if not found.grows or len(after) < 8 or last_step - found.since < max(8.0, 0.05 * last_step):
         return None
-    top = max(value for _, value in points)
-    # Of what it grew by, no tenth of the way may carry most: that would be one large step, or a few.
-    if top - found.level < _WORTH * top or found.keeps < 0.5 or steepest(evenly(after), 0.1) > 0.5 * found.rise:
+    top, grown = max(value for _, value in points), body[-1][1] - found.level
+    # What came within the last step alone is no growth over the steps. Of what it grew by, no tenth of the way may
+    # carry most: that would be one large step, or a few.
+    if (
+        grown < max(top - body[-1][1], _WORTH * top)
+        or found.keeps < 0.5
+        or steepest(evenly(after), 0.1) > 0.5 * found.rise
+    ):
         return None
     return Growth("steady", found.level, top - found.level, found.slope, len(body), since=int(found.since))
 

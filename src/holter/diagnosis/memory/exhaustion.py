@@ -25,7 +25,7 @@ from holter.diagnosis.leak.growth import (
     steady_rise,
 )
 from holter.diagnosis.memory.large_batch import large_batch_of
-from holter.diagnosis.memory.loader_memory import Waiting, sent_to_workers, waiting_batches
+from holter.diagnosis.memory.loader_memory import Waiting, filled_by_workers, sent_to_workers, waiting_batches
 from holter.diagnosis.memory.memory import MemoryCurve, device_curve, memory_curve, own_device_curve, process_curve
 from holter.diagnosis.memory.memory_looks import filled_by, gathered_by, grown_in_a_loop, memory_looks
 from holter.diagnosis.memory.pool import first_size
@@ -71,7 +71,7 @@ _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta
 # Of the limit: where the state of the training alone takes this much, a smaller batch does not help.
 _MOST_OF_IT = 0.7
 _MOST_OF_RISE = 0.5
-_GOOD_PART = 0.3
+GOOD_PART = 0.3
 _LEAST_AT_THE_LIMIT = 24e6  # bytes that workers copied
 _LITTLE_OF_IT = 0.4  # of the limit: a model that takes less is not what does not fit
 
@@ -138,6 +138,8 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     else:
         shape, clear, words = shape_of(record, curve, progress, asked, on_device, where, reached)
         words += _of_workers(record, curve, kill)
+        if shape == "batch" and curve is not None and filled_by_workers(record, curve, kill.at if kill else None):
+            shape, clear = "data", True  # some worker was quick enough for a step or two
     grew = shape == "copies" or (shape == "leak" and clear)
     if curve is not None and not grew and not on_device and not asked:
         end, steps = kill.at if kill is not None else None, progress.step or 0
@@ -207,7 +209,7 @@ def _of_victim(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | No
 def _of_workers(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | None) -> str:
     """Say what forked workers took for themselves, where that is a good part of what the run held."""
     workers, taken = taken_by_workers(record, kill.at if kill is not None else None)
-    if curve is None or taken < _GOOD_PART * curve.peak:
+    if curve is None or taken < GOOD_PART * curve.peak:
         return ""
     return f"; {size(taken)} of it the {count(workers)} data workers took for themselves"
 

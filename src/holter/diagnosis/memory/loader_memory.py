@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.memory import MemoryCurve
 from holter.diagnosis.memory.memory_looks import memory_looks
 from holter.diagnosis.memory.worker_pages import taken_by_workers
+from holter.record.events.agent import Batch
 from holter.record.events.timeline import Cgroup, SharedMemory
 
 # Where the standard library writes a process's arguments for a child that is not forked, and where that child reads.
@@ -22,6 +24,7 @@ _LATER = 2
 PREFETCH_BY_DEFAULT = 2
 _WAITING = 0.2  # of what the run held: less in shared memory is how every loader works
 _MOST_OF_RISE = 0.5
+_FAR_MORE = 4.0  # what a batch is made of may take some times as much
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,24 @@ def waiting_batches(record: RecordLike, curve: MemoryCurve, until: float | None,
     if shared < _WAITING * curve.peak or shared + workers < _MOST_OF_RISE * rise:
         return None
     return Waiting(shared, workers)
+
+
+@once
+def filled_by_workers(record: RecordLike, curve: MemoryCurve, until: float | None) -> bool:
+    """Tell whether workers took most of what the run grew by with them, and far more than their batches are."""
+    loader = loader_with_workers(record)
+    batches = [sum(_bytes_of(*tensor) for tensor in batch.shapes) for batch in record.of(Batch)]
+    if not loader.num_workers or not batches:
+        return False
+    _, taken = taken_by_workers(record, until)
+    rise = curve.peak - (curve.by(loader.m) or curve.points[0][1])
+    ahead = loader.num_workers * (loader.prefetch_factor or PREFETCH_BY_DEFAULT)
+    return taken > _MOST_OF_RISE * rise and taken > _FAR_MORE * ahead * max(batches)
+
+
+def _bytes_of(shape: tuple[int, ...], dtype: str) -> float:
+    bits = re.search(r"\d+", dtype)
+    return math.prod(shape) * (int(bits[0]) / 8 if bits else 1.0)
 
 
 @once

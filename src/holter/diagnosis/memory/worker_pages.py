@@ -8,7 +8,7 @@ it, and the worker's own private memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
 
@@ -18,6 +18,7 @@ from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.retained import Holder, holder_of
 from holter.record.events.agent import AgentHello, Made
 from holter.record.events.looks import RetainedObjects
+from holter.record.events.recorder import KernelLine
 from holter.record.events.timeline import Cgroup, Process, Processes, Proportional
 
 _PYTHON = ("object", "text", "number")
@@ -115,7 +116,7 @@ def _counted_copies(record: RecordLike, workers: set[int], until: float | None) 
     before: _Counted | None = None
     bases: dict[int, float] = {}
     most, rise, last, seen = 0.0, 0.0, 0.0, frozenset[int]()
-    for reading in _counted(record):
+    for reading, highest in _with_highest(record):
         if until is not None and reading.m > until:
             break
         alive = frozenset(pid for pid in reading.sizes if pid in workers)
@@ -128,27 +129,48 @@ def _counted_copies(record: RecordLike, workers: set[int], until: float | None) 
                 start = before
             if start is not None:
                 seen |= alive
-                copied = reading.held - start.held - _growth(reading, start, inherited, bases)
+                rise_now = reading.held - start.held
+                copied = rise_now - _growth(reading.sizes, start, inherited, bases)
                 # The trainer, too, copies what it writes to: weights and the optimizer's state, once for all workers.
                 shared = sum(bases.get(pid, 0.0) for pid in alive)
                 gone = before is not None and before.sizes.keys() - reading.sizes.keys()
+                sure = rise_now - _growth(highest, start, inherited, bases) if highest else 0.0
                 if gone or not shared or copied > _ROUGHLY * shared:
-                    copied = 0.0  # a process has gone and its memory not yet, or it is more than there was to copy
+                    copied = sure = (
+                        0.0  # a process has gone and its memory not yet, or it is more than there was to copy
+                    )
                 else:
-                    rise = reading.held - start.held
-                # The figures of one sample are not of the same instant: what only one of them shows may not be there.
-                most, last = max(most, min(copied, _TWICE * last) - written), copied
+                    rise = rise_now
+                # The figures of one sample are not of the same instant: what only one of them shows may not be there,
+                # but for what no size that any process had until the next one can explain.
+                most, last = max(most, max(min(copied, _TWICE * last), sure) - written), copied
         before = reading
     if start is not None and most > 0:
         found.append((most, rise, seen, start.m, start.held))
     return found
 
 
-def _growth(reading: _Counted, start: _Counted, inherited: dict[int, float], bases: dict[int, float]) -> float:
+def _with_highest(record: RecordLike) -> Iterator[tuple[_Counted, dict[int, float]]]:
+    """Give each reading with the largest size that each process has had until the next; none where one is not known.
+
+    A process that is gone by then is known if the kernel killed it, and said what it held.
+    """
+    killed = {e.pid: e.anon_rss for e in record.of(KernelLine) if e.oom and e.anon_rss}
+    readings = _counted(record)
+    highest: dict[int, float] = {}
+    for reading, after in zip(readings, readings[1:] + readings[-1:], strict=True):
+        then = {pid: after.sizes.get(pid, killed.get(pid)) for pid in reading.sizes}
+        for pid, held in reading.sizes.items():
+            highest[pid] = max(highest.get(pid, 0.0), held, then[pid] or 0.0)
+        known = after is not reading and None not in then.values()
+        yield reading, {pid: highest[pid] for pid in reading.sizes} if known else {}
+
+
+def _growth(sizes: dict[int, float], start: _Counted, inherited: dict[int, float], bases: dict[int, float]) -> float:
     """Add up what processes grew by themselves; `bases` gets what each worker had from the trainer at its fork."""
-    largest = max((held for pid, held in reading.sizes.items() if pid not in inherited), default=0.0)
+    largest = max((held for pid, held in sizes.items() if pid not in inherited), default=0.0)
     total = 0.0
-    for pid, held in reading.sizes.items():
+    for pid, held in sizes.items():
         if pid in start.sizes:
             total += held - start.sizes[pid]
             continue

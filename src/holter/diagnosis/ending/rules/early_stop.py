@@ -7,7 +7,7 @@ from holter.diagnosis.core.frames import short_path
 from holter.diagnosis.core.rule import RecordLike, Rule
 from holter.diagnosis.ending.one_shot import read_once
 from holter.diagnosis.ending.raised import culprit_frame
-from holter.diagnosis.ending.shortfall import Shortfall, shortfall_of
+from holter.diagnosis.ending.shortfall import Shortfall, explained_exit, missing_steps, shortfall_of
 from holter.diagnosis.ending.tracebacks import Raised
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.agent import UncaughtException
@@ -104,17 +104,20 @@ def exit_called(record: RecordLike, ending: Ending) -> Finding | None:
     What it sees: exit code 0, fewer steps than planned, and the line that called sys.exit or os._exit.
     Why it matters: a guard such as "stop if the loss is bad" ends a night's run and nothing says so.
     May be confused with: the ordinary sys.exit(main()) at the end of a run that did all of its steps.
-    How sure: supported: the line is known, whether it was meant is not.
+    How sure: supported: the line is known, whether it was meant is not; a hypothesis where a message goes ahead of it.
     Cure: that line: a message and a non-zero code.
     """
-    found = shortfall_of(record) if ending.kind == "stopped-early" else None
-    if found is None or found.exit_line is None:
+    if ending.kind not in ("stopped-early", "completed"):
         return None
-    line = found.exit_line
-    claim = f"the script itself called exit at {line.short}, with exit code 0: {found.did}"
+    found, missing = shortfall_of(record), missing_steps(record)
+    line = found.exit_line if found is not None else explained_exit(record)
+    if line is None or not missing:
+        return None
+    grade: Grade = "supported" if found is not None else "hypothesis"
+    claim = f"the script itself called exit at {line.short}, with exit code 0: {(found or Shortfall(missing)).did}"
     evidence = (Evidence("exit", f"{line.short} in {line.function or '?'}"),)
     cures = (Cure("if you did not want that: print the reason there, and exit with another code than 0"),)
-    return Finding("early-stop.exit-called", "supported", claim, evidence, line.culprit, cures)
+    return Finding("early-stop.exit-called", grade, claim, evidence, line.culprit, cures)
 
 
 RULES = (

@@ -7,10 +7,11 @@ import re
 from holter.diagnosis.core.evidence import loader_with_workers
 from holter.diagnosis.core.frames import Frame, culprit_on
 from holter.diagnosis.core.rule import RecordLike, Rule
-from holter.diagnosis.memory.exhaustion import exhaustion_of
+from holter.diagnosis.memory.exhaustion import GOOD_PART, exhaustion_of
 from holter.diagnosis.memory.large_batch import large_batch_of
 from holter.diagnosis.memory.loader_memory import PREFETCH_BY_DEFAULT
 from holter.diagnosis.memory.next_commands import next_commands
+from holter.diagnosis.memory.worker_pages import taken_by_workers
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 from holter.source.lines import culprit_at, settings_of
 from holter.units import count, size
@@ -22,7 +23,8 @@ _NOT_TRAINING = re.compile(r"eval|val|test|predict", re.IGNORECASE)
 def data(record: RecordLike, ending: Ending) -> Finding | None:
     """The data is loaded whole, and does not fit.
 
-    What it sees: lack of memory before the first step, with no model made yet.
+    What it sees: lack of memory before the first step, with no model made yet; or in the first steps, filled by data
+    workers with far more than their batches.
     Why it matters: the limit is met by the size of a file, not by the training.
     May be confused with: a model that does not fit; a leak in a loop that Holter sees no steps of.
     How sure: a hypothesis, or supported where a single allocation asked for more than the limit.
@@ -31,12 +33,14 @@ def data(record: RecordLike, ending: Ending) -> Finding | None:
     found = exhaustion_of(record, ending)
     if found is None or found.shape != "data":
         return None
-    cures = (
+    cures = [
         Cure('memory-map it: np.load(path, mmap_mode="r")', "", "equivalent"),
         Cure("stream it: an iterable dataset, or tf.data from files", "", "equivalent"),
-    )
+    ]
+    if found.curve is not None and taken_by_workers(record)[1] >= GOOD_PART * found.curve.peak:
+        cures.append(Cure("use fewer workers: each loads its own", "", "equivalent"))
     claim = f"loading may take more than there is: {found.words}"
-    return Finding("oversize.data", found.grade, claim, found.evidence, found.culprit, cures)
+    return Finding("oversize.data", found.grade, claim, found.evidence, found.culprit, tuple(cures))
 
 
 def model(record: RecordLike, ending: Ending) -> Finding | None:
