@@ -201,16 +201,23 @@ class RetainedGrowth:
             except Exception:
                 walk.bound = 0
             walk.push(dataset, Spot("dataset", "dataset", "local", "", ""))
+        # The script's own names come first: what is reached by a library's is followed less far, and not a second time.
+        libraries = []
         frame = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
             if code.co_name != "<module>" and not code.co_filename.startswith(_OURS):
-                walk.frame(frame)
+                if is_user_file(code.co_filename):
+                    walk.frame(frame)
+                else:
+                    libraries.append(frame)
             frame = frame.f_back
         for held, file in user_modules():
             for name, value in list(held.items()):
                 if name.__class__ is str and not name.startswith("__"):
                     walk.push(value, Spot(name, name, "global", "", file))
+        for frame in libraries:
+            walk.frame(frame)
 
     def _compare(self, walk, step, held):
         """The rows of what has grown most; at the first census, of what holds most."""
