@@ -184,6 +184,9 @@ EXITS = {
     "printed": ["if spent > budget:", '    print(f"budget used up at {epoch}")', "    save()", "    sys.exit(0)"],
     "logged": ["if spent > budget:", '    logger.info("budget used up")', "    sys.exit(0)"],
     "in an else": ["if good:", "    go_on()", "else:", '    print("nothing more to learn")', "    sys.exit(0)"],
+    "in a function": ["def leave(step):", '    print(f"budget used up at {step}")', "    save()", "    sys.exit(0)"],
+    "ahead of the work": ["def main():", '    print("go")', "    for x in data:", "        pass", "    sys.exit(0)"],
+    "of an error": ["try:", "    step()", "except Exception:", '    print("broken")', "    sys.exit(0)"],
     "not a word": ["if spent > budget:", "    save()", "    sys.exit(0)"],
     "a number": ["if spent > budget:", "    print(loss)", "    sys.exit(0)"],
     "in the other branch": ["if good:", '    print("goes on")', "else:", "    sys.exit(0)"],
@@ -201,7 +204,7 @@ def test_an_exit_with_a_message_ahead_of_it_is_meant(name):
 
     told = verdict(record.event("exit-called", 59.5, pid=TRAINER, **line).exit(60, 0))
 
-    meant = name in ("printed", "logged", "in an else")
+    meant = name in ("printed", "logged", "in an else", "in a function")
     assert (told.ending.kind, told.healthy) == (("completed", True) if meant else ("stopped-early", False))
     assert ("exit was called at" in told.ending.claim, causes(told)) == (True, ["early-stop.exit-called"])
 

@@ -20,7 +20,7 @@ GB = 1_000_000_000
 
 # A checkpoint of 4 MB for each pass, on a disk of 16 MB: the fifth does not fit. `AFTER` is done after each.
 SAVING = """
-    import os, sys, time
+    import os, pathlib, sys, time
     import torch
 
     torch.set_num_threads(1)
@@ -34,7 +34,7 @@ SAVING = """
             loss.backward()
             optimizer.step()
             time.sleep(0.1 if epoch == LAST - 1 else 0.005)  # the last pass gives it time to look
-        path = os.path.join(folder, NAME)
+        path = pathlib.Path(folder) / NAME
         torch.save(model.state_dict(), path)
         AFTER
     """
@@ -57,7 +57,8 @@ def test_it_is_said_before_the_save_that_fails(case: Callable[..., Case], small_
     one.run(words=[sys.executable, one.script, str(small_disk)])
 
     assert one.code == 1, as_text(one)
-    assert one.first()["cause"].startswith("disk-full")
+    assert (one.first()["cause"], one.first()["grade"]) == ("disk-full", "supported"), as_text(one)
+    assert one.holter.events("save-failed")[0]["path"] == str(small_disk)
     told = foretold(one)
     assert len(told) == 1
     assert told[0]["at_step"] == 120

@@ -176,19 +176,25 @@ def handler_around(lines: Sequence[str], line: int) -> int | None:
 
 
 # What people tell themselves with: print and the methods of a logger.
+_BRANCHES = (ast.If, ast.FunctionDef, ast.AsyncFunctionDef, ast.Try)
 _TELLING = ("print", "echo", "write", "log", "info", "warning", "warn", "error", "critical", "exception")
 
 
 def told_before(lines: Sequence[str], line: int) -> bool:
-    """Tell whether a message in words is printed or logged ahead of a line, in the branch of an `if` that it ends."""
+    """Tell whether a message in words is printed or logged ahead of a line, in the same branch or function."""
     tree = tree_of(lines)
-    branches = [node for node in _around(tree, line) if isinstance(node, ast.If)] if tree is not None else []
-    if not branches:
-        return False
-    blocks = (branches[-1].body, branches[-1].orelse)
+    inside = [node for node in _around(tree, line) if isinstance(node, _BRANCHES)] if tree is not None else []
+    if not inside or isinstance(inside[-1], ast.Try):
+        return False  # what is said of an error is no plan
+    blocks = (inside[-1].body, getattr(inside[-1], "orelse", []))
     block = next((one for one in blocks if one and one[0].lineno <= line <= (one[-1].end_lineno or 0)), [])
-    ahead = [node for one in block if (one.end_lineno or 0) < line for node in ast.walk(one)]
-    return any(isinstance(node, ast.Call) and called_name(node) in _TELLING and _in_words(node) for node in ahead)
+    for statement in reversed([one for one in block if (one.end_lineno or 0) < line]):
+        nodes = list(ast.walk(statement))
+        if any(isinstance(node, _LOOPS) for node in nodes):
+            return False  # what was said before the work is no word on why it ends
+        if any(isinstance(node, ast.Call) and called_name(node) in _TELLING and _in_words(node) for node in nodes):
+            return True
+    return False
 
 
 def _in_words(call: ast.Call) -> bool:

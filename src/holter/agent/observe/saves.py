@@ -55,11 +55,8 @@ class Saves:
 
     def _before(self, path_of, args, kwargs):
         try:
-            target = path_of(*args, **kwargs)
-            target = getattr(target, "name", target)
-            if isinstance(target, (str, bytes, os.PathLike)):
-                path = os.path.abspath(os.fsdecode(target))
-                return path, _size(path)
+            path = _path(path_of(*args, **kwargs))
+            return path, _size(path) if path is not None else 0
         except Exception:  # other arguments than are known: then nothing is known of this one
             pass
         return None, 0
@@ -97,6 +94,13 @@ def _size(path):
     return sum(os.path.getsize(one) for one in inside if os.path.exists(one))
 
 
+def _path(target):
+    """The path of what was named or of an open file; a Path's own `name` is only the last part of it."""
+    if not isinstance(target, (str, bytes, os.PathLike)):
+        target = getattr(target, "name", None)
+    return os.path.abspath(os.fsdecode(target)) if isinstance(target, (str, bytes, os.PathLike)) else None
+
+
 def _free(folder):
     room = os.statvfs(folder)
     return room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
@@ -116,10 +120,10 @@ def saves_of(agent):
 
 def tell(agent, target):
     """Say what is free where `target`, a path or an open file, was to be written."""
-    path = getattr(target, "name", target)
-    if not isinstance(path, (str, bytes, os.PathLike)):
+    path = _path(target)
+    if path is None:
         return
-    folder = os.path.dirname(os.path.abspath(os.fsdecode(path)))
+    folder = os.path.dirname(path)
     room = os.statvfs(folder)
     agent.say(
         "save-failed", path=folder, free=room.f_bavail * room.f_frsize, total=room.f_blocks * room.f_frsize,

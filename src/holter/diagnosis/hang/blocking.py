@@ -30,6 +30,7 @@ class Blocked:
     cure: str = ""
     worker: Stack | None = None
     others: tuple[tuple[str, Frame], ...] = ()
+    to_change: Frame | None = None  # where that is another line than the one that waits
 
     @property
     def claim(self) -> str:
@@ -43,7 +44,8 @@ class Blocked:
 
     @property
     def culprit(self) -> Culprit | None:
-        return self.line.culprit if self.line is not None else None
+        frame = self.to_change or self.line
+        return frame.culprit if frame is not None else None
 
 
 @once
@@ -55,7 +57,7 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
     since = stall.since
     if since is not None and paged_during(record, since, stall.m):
         return None  # it moves, from page to page: that is `thrash`, not a hang
-    stacks = stacks_of(record, ("stall", "attach"))
+    stacks = stacks_of(record, ("stall", "attach")) or stacks_of(record, ("slow",))
     mine = next((stack for stack in stacks if stack.pid == stall.pid), None)
     line = stall_line(record, stall)
     # The wait is what lies inside the user's own innermost line; what is around it is not the cause.
@@ -89,7 +91,8 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
         words += f", while {f'thread {name}' if name else 'another thread'} stands at {at.place}"
     proof = (*(holder.evidence if holder is not None else ()), *_proof(record, stall, mine))
     proof += steps_evidence(ranks) if wait.detail == "collective" else ()
-    return Blocked(wait.detail, wait.grade, words, line, proof, wait.cure, wait.worker, others)
+    change = holder.at if holder is not None else None
+    return Blocked(wait.detail, wait.grade, words, line, proof, wait.cure, wait.worker, others, change)
 
 
 def _other_waits(mine: Stack | None) -> tuple[tuple[str, Frame], ...]:

@@ -6,6 +6,7 @@ What a line waits for, and where the script takes, gives or serves the same thin
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ _CALLS = {
     "result": ("future", ("set_result", "set_exception")),
     "recv": ("pipe", ("send", "send_bytes")),
 }
+_ONE_ORDER = "take the two locks in the same order in both threads"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -53,6 +55,7 @@ class Holder:
     evidence: tuple[Evidence, ...]
     cure: str
     sure: bool = False
+    at: Frame | None = None  # the line to look at, where it is another than the one that waits
 
 
 def holder_of(record: RecordLike, pid: int | None, line: Frame | None) -> Holder | None:
@@ -91,7 +94,7 @@ def threads_of(record: RecordLike, pid: int | None) -> list[Thread]:
 def _of_lock(
     record: RecordLike, wanted: Wanted, mine: Thread | None, others: list[Thread], forked: bool
 ) -> Holder | None:
-    taken = _taken_by(record, mine, wanted.last) if mine is not None else None
+    taken = _taken_by(record, mine, wanted.name)
     if taken is not None and forked:
         words = f"; it was held since {taken.place} when the worker was made"
         cure = f"release `{wanted.name}` before the workers are made: each gets a copy of it as it is, held for ever"
@@ -100,21 +103,55 @@ def _of_lock(
         words = f"; the same thread has held it since {taken.place}, and a Lock can't be taken twice"
         cure = f"take `{wanted.name}` once: call from outside of the `with`, or make it a threading.RLock()"
         return Holder(words, (Evidence("held by", f"the same thread, since {taken.place}"),), cure, True)
-    for other in others:
-        taken = _taken_by(record, other, wanted.last)
-        if taken is None:
-            continue
-        at, name = other.user[0], other.name or "another thread"
-        proof = [Evidence("held by", f"{name} since {taken.place}; it stands at {at.place}")]
-        words = f"; {name} has held it since {taken.place}"
-        theirs = wanted_on(record.source(at.file), at.line)
-        back = _taken_by(record, mine, theirs.last) if theirs is not None and mine is not None else None
-        if theirs is not None and back is not None:
-            words += f" and waits at {at.place} for `{theirs.name}`, which this thread holds since {back.short}"
-            proof.append(Evidence("held by", f"this thread holds `{theirs.name}` since {back.place}"))
-            return Holder(words, tuple(proof), "take the two locks in the same order in both threads", True)
+    held = _held_by(record, wanted, others)
+    if held is None:
+        return None
+    other, taken = held
+    at, name = other.user[0], other.name or "another thread"
+    proof = [Evidence("held by", f"{name} since {taken.place}; it stands at {at.place}")]
+    words = f"; {name} has held it since {taken.place}"
+    theirs = wanted_on(record.source(at.file), at.line)
+    if theirs is None or theirs.kind != "lock":
         return Holder(f"{words} and stands at {at.place}", tuple(proof), f"see why {name} does not go on", True)
+    words += f" and waits at {at.place} for `{theirs.name}`"
+    back = _taken_by(record, mine, theirs.name)
+    if back is not None:
+        words += f", which this thread holds since {back.short}"
+        proof.append(Evidence("held by", f"this thread holds `{theirs.name}` since {back.place}"))
+        return Holder(words, tuple(proof), _ONE_ORDER, True)
+    next_one = _held_by(record, theirs, [one for one in others if one is not other])
+    if next_one is None:
+        return Holder(words, tuple(proof), f"see why {name} does not go on", True)
+    third, since = next_one
+    there = third.user[0]
+    proof.append(Evidence("held by", f"{third.name} since {since.place}; it stands at {there.place}"))
+    words += f", which {third.name} has held since {since.place}"
+    last = wanted_on(record.source(there.file), there.line)
+    if last is not None and last.kind == "lock" and _taken_by(record, other, last.name) is not None:
+        # This thread only came upon two others that wait for each other.
+        words += f", and {third.name} waits at {there.place} for `{last.name}`, which {name} holds"
+        return Holder(words, tuple(proof), _ONE_ORDER, True, at)
+    return Holder(words, tuple(proof), f"see why {third.name} does not go on", True)
+
+
+def _held_by(record: RecordLike, wanted: Wanted, others: list[Thread]) -> tuple[Thread, Frame] | None:
+    """Give the thread that holds a lock, with the line that took it; one that waits for it itself holds it not."""
+    for other in others:
+        at = other.user[0]
+        theirs = wanted_on(record.source(at.file), at.line)
+        if theirs is not None and theirs.kind == "lock" and same_name(theirs.name, wanted.name):
+            continue
+        taken = _taken_by(record, other, wanted.name)
+        if taken is not None:
+            return other, taken
     return None
+
+
+def same_name(one: str, other: str) -> bool:
+    """Tell whether two expressions may be the same thing: `self.store.lock` and `lock`, but not `self.buffer.lock`."""
+    plain = [re.sub(r"\[.*?\]", "", name) for name in (one, other)]  # which element it is nobody knows
+    parts = [[part for part in name.split(".") if part not in ("self", "cls")][::-1] for name in plain]
+    return all(mine == theirs for mine, theirs in zip(*parts, strict=False))
 
 
 def _taken_by(record: RecordLike, thread: Thread | None, name: str) -> Frame | None:
@@ -225,25 +262,24 @@ def wanted_on(lines: Sequence[str], line: int) -> Wanted | None:
 
 
 def held_since(lines: Sequence[str], line: int, name: str) -> int | None:
-    """Give the line that took a lock which is still held where a line stands, by its name's last part."""
+    """Give the line that took a lock which is still held where a line stands."""
     tree = tree_of(lines)
-    last = name.rpartition(".")[2]
-    if tree is None or not last:
+    if tree is None or not name:
         return None
     scope = _scope(tree, line)
     taken: int | None = None
     for node in _within(scope):
         if isinstance(node, (ast.With, ast.AsyncWith)):
-            names = [_last(item.context_expr) for item in node.items]
+            taking = any(_is(item.context_expr, name) for item in node.items)
             inside = (
                 node.body[0].lineno <= line <= (node.end_lineno or line) or node.lineno < line <= node.body[0].lineno
             )
-            if last in names and inside and node.lineno != line:
+            if taking and inside and node.lineno != line:
                 taken = max(taken or 0, node.lineno)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.lineno < line:
-            if node.func.attr == "acquire" and _last(node.func.value) == last:
+            if node.func.attr == "acquire" and _is(node.func.value, name):
                 taken = max(taken or 0, node.lineno)
-            elif node.func.attr == "release" and _last(node.func.value) == last and taken and node.lineno > taken:
+            elif node.func.attr == "release" and _is(node.func.value, name) and taken and node.lineno > taken:
                 taken = None
     return taken
 
@@ -262,6 +298,10 @@ def calls_on(lines: Sequence[str], name: str, calls: Iterable[str]) -> list[tupl
             scope = _scope(tree, node.lineno)
             found.append((node.lineno, getattr(scope, "name", "")))
     return sorted(found)
+
+
+def _is(node: ast.AST, name: str) -> bool:
+    return bool(_last(node)) and same_name(ast.unparse(node), name)
 
 
 def _last(node: ast.AST) -> str:

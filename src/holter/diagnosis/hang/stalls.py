@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame, frames_of, innermost_first, is_user_file
-from holter.diagnosis.core.progress import last_line
+from holter.diagnosis.core.progress import last_line, progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import ended_at
 from holter.record.events.agent import UncaughtException
@@ -17,6 +17,7 @@ from holter.units import duration
 
 # Code longer than this stands on its own line of a verdict, not within a sentence.
 _SHORT_CODE = 40
+_GIVEN_UP_S, _GIVEN_UP_TIMES, _LOOKS = 30.0, 50.0, 4
 _ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
 
@@ -50,7 +51,41 @@ def open_stall(record: RecordLike) -> Stall | None:
         moved = (line for line in record.of(StepWindow) if line.pid == pid)
         if not any(m < line.m < _asked_to_end(record, m) for line in (*over, *moved)):
             return stall
-    return None
+    return _given_up_on(record)
+
+
+def _given_up_on(record: RecordLike) -> Stall | None:
+    """Give a wait for data that somebody ended, though a worker was still busy with it: at one place, at every look.
+
+    While a run is on, that may yet be a large sample. Of one that was ended meanwhile it is what there is to say.
+    """
+    progress, end = progress_of(record), ended_at(record)
+    since = progress.last_step_m
+    if end is None or since is None:
+        return None
+    end = min(end, _asked_to_end(record, since))
+    longest = max((line.max or 0.0 for line in record.of(StepWindow) if line.pid == progress.pid), default=0.0)
+    limit = max(_GIVEN_UP_S, _GIVEN_UP_TIMES * longest)
+    looks = [event for event in record.of(Stacks) if event.reason == "slow" and since < event.m < end]
+    mine = [event for event in looks if event.pid == progress.pid]
+    if end - since < limit or len(mine) < _LOOKS or mine[-1].m - mine[0].m < 0.5 * (end - since):
+        return None
+    places: dict[int | None, set[tuple[str, str]]] = {}
+    for event in looks:
+        if event.role == "worker":
+            own = takewhile(lambda frame: frame.name != "_worker_loop", main_thread(event))
+            at = next((frame for frame in own if frame.user), None)
+            places.setdefault(event.pid, set()).add((at.file, at.function) if at is not None else ("", ""))
+    stuck = any(len(seen) == 1 and ("", "") not in seen for seen in places.values())
+    line = next((frame for frame in main_thread(mine[-1]) if frame.user), None)
+    if not stuck or line is None or any(event.phase != "data" for event in mine):
+        return None
+    learned = f"{_GIVEN_UP_TIMES:.0f} times the longest step before it, {duration(longest)}"
+    return Stall(
+        m=since + limit, pid=progress.pid, since=since, phase="data", step=progress.step, limit=limit,
+        learned=learned if limit > _GIVEN_UP_S else "", same_place=True,
+        file=line.file, line=line.line, function=line.function, code=line.code,
+    )  # fmt: skip
 
 
 def _asked_to_end(record: RecordLike, after: float) -> float:
