@@ -366,3 +366,60 @@ def test_a_chain_that_is_already_long_is_still_seen_to_grow(tmp_path: Path, fed_
 
     assert done.kind("guest-error") == []
     assert any(before and nodes > 1.2 * before for nodes, before in seen), seen
+
+
+LIBRARY = """
+class Handler:
+    def __init__(self, callbacks):
+        self.callbacks = callbacks
+
+    def step_ended(self):
+        for callback in self.callbacks:
+            callback.step_ended()
+
+class Trainer:
+    def __init__(self, callbacks):
+        self.handler = Handler(callbacks)
+
+    def train(self, model, optimizer, batches):
+        for batch in batches:
+            loss = model(batch).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            self.handler.step_ended()
+"""
+
+
+def test_what_a_callback_keeps_within_a_library_s_object_is_found(tmp_path: Path) -> None:
+    """A library's own frame, which is followed less far, reaches it as well: the script's name for it goes first."""
+    library = tmp_path / "site-packages" / "looping"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text(LIBRARY)
+    script = HEAD + textwrap.dedent(
+        f"""
+        sys.path.insert(0, {str(library.parent)!r})
+        from looping import Trainer
+
+        class Average:
+            def __init__(self):
+                self.history = []
+
+            def step_ended(self):
+                self.history.append(torch.ones(4096, 64))
+                time.sleep(0.02)
+
+        def batches():
+            while not enough(2):
+                yield torch.ones(8, 64)
+
+        def main():
+            trainer = Trainer([Average()])
+            trainer.train(model, optimizer, batches())
+
+        main()
+        """
+    )
+    found = run(tmp_path, script)
+
+    assert row_of(found, "trainer.handler.callbacks[0].history")["owner"] == "Average"

@@ -342,6 +342,84 @@ with second:
     assert "same order" in told.cures[0].title
 
 
+OTHERS_LOCKED = """
+class Actor:
+    def run(self):
+        with self.buffer.lock:
+            with self.store.lock:
+                pass
+
+class Publisher:
+    def run(self):
+        with self.store.lock:
+            with self.buffer.lock:
+                pass
+
+with buffer.lock:
+    pass
+"""
+
+
+def test_two_threads_that_wait_for_each_other_are_told_to_the_one_that_came_upon_them():
+    """The main thread holds nothing: the line is one of the two, and each lock is told by its whole name."""
+    actor, publisher = thread("actor", at(4, "run")), thread("publisher", at(10, "run"))
+    main = thread("MainThread", at(13), main=True)
+
+    told = hung_in(OTHERS_LOCKED, 13, publisher, actor, main, code="with buffer.lock:")
+
+    assert "actor has held it since train.py:3" in told.claim
+    assert "waits at train.py:4 for `self.store.lock`, which publisher has held since train.py:9" in told.claim
+    assert "publisher waits at train.py:10 for `self.buffer.lock`, which actor holds" in told.claim
+    assert (told.culprit.line, "same order" in told.cures[0].title) == (4, True)
+
+
+def given_up_on(silence=75.0, places=("__getitem__",), phase="data", longest=0.08, signal="SIGTERM"):
+    """A run whose trainer waited for its data that long, with a look every ten seconds, until somebody ended it."""
+    record = ordinary_run()
+    for line in record.lines("steps"):
+        line["max"] = longest
+    for number in range(int(silence // 10)):
+        m = 62 + 10 * number
+        loop = [frame(LIB + "site-packages/torch/utils/data/dataloader.py", "_try_get_data"), USER, MODULE]
+        own = frame("/home/u/data.py", places[number % len(places)], 17, user=True, code="while m.sum() < 20:")
+        worker = [own, frame(LIB + "worker.py", "_worker_loop"), USER, MODULE]
+        idle = [frame(LIB + "connection.py", "poll"), frame(LIB + "worker.py", "_worker_loop"), USER, MODULE]
+        for pid, role, frames in ((TRAINER, "trainer", loop), (WORKER, "worker", worker), (WORKER + 1, "worker", idle)):
+            at_phase = {"phase": phase} if role == "trainer" else {}
+            threads = [{"name": "main", "frames": frames}]
+            record.event("stacks", m, pid=pid, role=role, reason="slow", round=number + 1, threads=threads, **at_phase)
+    for pid in (WORKER, WORKER + 1):
+        record.event("guest", 2, pid=pid, ppid=TRAINER, role="worker")
+    if not signal:
+        return record.exit(59 + silence, 0)
+    return record.event("signal", 59 + silence, signal=signal).exit(59.1 + silence, 143, signal)
+
+
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT"])
+def test_a_worker_that_was_busy_with_one_sample_until_somebody_gave_up_is_stuck(signal):
+    """A signal is never the first finding of a run that had stood still: the worker's own line is."""
+    told = verdict(given_up_on(signal=signal))
+
+    assert (told.ending.kind, causes(told)[0]) == ("hung", "hang.worker")
+    assert (told.findings[0].culprit.file, told.findings[0].culprit.line) == ("/home/u/data.py", 17)
+    assert told.findings[0].grade == "supported"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param({"silence": 25.0}, id="for a moment"),
+        pytest.param({"longest": 3.0}, id="as long as steps may take"),
+        pytest.param({"places": ("__getitem__", "decode")}, id="a worker that moves"),
+        pytest.param({"phase": "validation"}, id="in a validation"),
+        pytest.param({"signal": ""}, id="and then it ended"),
+    ],
+)
+def test_what_else_may_end_in_a_silence_is_no_hang(how):
+    """Whoever ends a run that waits as it always may is told that a signal ended it."""
+    assert verdict(given_up_on(**how)).ending.kind != "hung"
+
+
 def test_a_lock_that_was_let_go_is_held_by_nobody():
     """A `with` that is over, and another lock, are not the holder."""
     script = """

@@ -150,6 +150,21 @@ def test_a_holder_of_a_small_part_is_named_but_not_established():
     assert none.cause == "leak.native"
 
 
+@pytest.mark.parametrize(
+    ("nodes", "saved", "cause"), [(150, True, "graph-retained"), (150, False, "native"), (20, True, "native")]
+)
+def test_graphs_that_were_not_weighed_to_their_end_are_named(nodes, saved, cause):
+    """A few losses of long validations: of each graph a part was weighed, and the rest hangs on it. A loss whose
+    backward was run holds nothing more, and neither does a short graph."""
+    row = {"bytes": 0.04 * GB, "length": 9, "length_before": 0, "graph": True, "saved": saved, "nodes": nodes}
+    found = told(held(growing(), 55, row, rss=7 * GB))
+
+    assert found.cause == f"leak.{cause}"
+    if cause == "graph-retained":
+        assert (found.grade, "9 entries, at least 4.4 MB each" in found.claim) == ("supported", True)
+        assert "each step" not in found.claim
+
+
 def test_growth_that_nothing_explains_says_what_was_ruled_out():
     """With two censuses that found nothing, the finding says so; it names no line."""
     record = growing()
@@ -176,6 +191,29 @@ def test_models_made_anew_on_one_line(alive):
     assert found.grade == ("established" if alive else "supported")
     assert "11" in found.claim
     assert "once, before the loop" in found.cures[0].title
+
+
+@pytest.mark.parametrize(("kept_at", "line"), [(3, 2), (7, 6)])
+def test_a_function_that_makes_models_and_keeps_them_is_where_to_look(kept_at, line):
+    """What only makes them is asked for by a loop, and that is the line; what keeps them, too, is the line itself."""
+    lines = [
+        "def session():",
+        "    net = Net()",
+        "    pass",
+        "    return net",
+        "for n in range(99):",
+        "    x = session()",
+        "    pass",
+    ]
+    lines[kept_at - 1] = lines[kept_at - 1].replace("pass", "sessions.append(net)")
+    record = source(growing(), *lines)
+    for n in range(1, 12):
+        fields = {"what": "model", "name": "Net", "file": FILE, "line": 2, "function": "session", "made": n, "alive": n}
+        record.event("made", n * 5, pid=TRAINER, code="net = Net()", **fields)
+    row = {"name": "sessions", "variable": "sessions", "kind": "model", "element": "Net", "bytes": 6 * GB}
+    found = told(held(record, 55, row))
+
+    assert (found.cause, found.culprit.line) == ("leak.model-rebuilt", line)
 
 
 KERAS_LOOP = ("import keras", "for fold in range(9):", "    model = build()", "    model.fit(x, y)")
@@ -342,6 +380,27 @@ def test_a_cache_of_tf_data_is_named_by_its_call():
 
     assert (found.cause, found.culprit.line) == ("leak.cache-unbounded", 2)
     assert found.cures[0].how == '- .cache()\n+ .cache("dataset.cache")'
+
+
+@pytest.mark.parametrize("endless", [True, False])
+def test_a_cache_whose_input_never_ends_grows_through_all_epochs(endless):
+    """After repeat() no pass is the last, and the cache still grows in the fifth epoch; ahead of it, it is full."""
+    calls = ("repeat()", "cache()") if endless else ("cache()", "repeat()")
+    lines = [
+        "import tensorflow as tf",
+        "ds = tf.data.Dataset.from_tensor_slices(x)",
+        *(f"ds = ds.{one}" for one in calls),
+    ]
+    record = source(growing(), *lines)
+    record.event("guest", 0.6, pid=TRAINER, role="trainer", file=FILE)
+    record.event("adapter", 1, pid=TRAINER, framework="tensorflow", version="2.18", state="on")
+    for epoch in range(1, 6):
+        record.event("epoch", 5 + 10 * epoch, pid=TRAINER, epoch=epoch, step=epoch * 100)
+    found = told(record)
+
+    assert found.cause == ("leak.cache-unbounded" if endless else "leak.native")
+    if endless:
+        assert (found.culprit.line, "ahead of repeat()" in found.cures[0].title) == (4, True)
 
 
 def test_a_flat_run_with_a_long_list_is_healthy():

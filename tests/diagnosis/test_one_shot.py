@@ -8,7 +8,7 @@ import pytest
 from build import TRAINER, ordinary_run
 
 from holter.diagnosis.core.doctor import verdict
-from holter.diagnosis.ending.one_shot import read_once
+from holter.diagnosis.ending.one_shot import as_long_as_its_input, read_once
 
 GENERATOR = """
 def rows(count):
@@ -109,3 +109,44 @@ def test_a_last_epoch_that_had_only_begun_is_none():
     record.event("epoch", 59, pid=TRAINER, epoch=2, step=550)
 
     assert verdict(record.exit(60, 0)).healthy
+
+
+COUNTED = """
+schedule = LinearLR(optimizer, total_iters=args.steps)
+for step, x in {loop}:
+    loss = model(x)
+    loss.backward()
+    {after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "after", "found"),
+    [
+        ("zip(range(args.steps), loader)", "", 3),
+        ("tqdm(zip(range(args.steps), loader))", "", 3),
+        ("zip(range(1, args.steps), loader)", "", 3),
+        ("zip(range(args.steps), loader)", "break", None),
+        ("zip(range(args.most), loader)", "", None),
+        ("zip(range(500), loader)", "", None),
+        ("zip(range(args.steps), range(9))", "", None),
+        ("enumerate(loader)", "", None),
+    ],
+)
+def test_a_loop_that_ends_with_its_input_falls_short_of_its_plan(loop, after, found):
+    """A number that a schedule uses, too, is a plan; one that stands there alone is a bound."""
+    assert as_long_as_its_input(script(COUNTED, loop=loop, after=after)) == found
+
+
+def test_steps_that_the_input_did_not_last_for_are_told_with_the_loop():
+    """Exit code 0 after a part of the plan, and no other way out of the loop."""
+    record = ordinary_run().event("plan", 2, pid=TRAINER, steps=5000, source="loop").exit(60, 0)
+    record.lines("guest")[0]["file"] = "/home/u/train.py"
+    record.sources["/home/u/train.py"] = script(COUNTED, loop="zip(range(args.steps), loader)", after="")
+
+    told = verdict(record)
+
+    assert [(one.cause, one.grade, one.culprit.line) for one in told.findings] == [
+        ("early-stop.input-exhausted", "supported", 3)
+    ]
+    assert (told.ending.kind, told.healthy) == ("stopped-early", False)

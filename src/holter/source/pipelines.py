@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holter.source.bindings import dotted
+from holter.source.bindings import called_on, dotted
 from holter.source.module import Module
+from holter.source.values import argument
 
 
 @dataclass(frozen=True)
@@ -70,3 +72,36 @@ def mapped(module: Module, call: ast.Call) -> ast.AST | None:
     name = dotted(given).rpartition(".")[2]
     found = [one for one in module.functions if one.name == name]
     return found[0] if len(found) == 1 else None
+
+
+def endless_caches(module: Module) -> Iterator[tuple[ast.Call, str]]:
+    """Give each `cache()` in memory whose input never comes to an end, and what it is fed with."""
+    for call, owner in module.calls_of("cache"):
+        found = pipeline_of(module, owner) if not call.args and not call.keywords else None
+        if found is None:
+            continue
+        endless = [at for at, one in enumerate(found.calls) if _repeats(one)]
+        if endless:
+            if "take" not in found.methods[endless[-1] :]:
+                yield call, "what repeat() hands on"
+        elif found.root_call is not None and _yields_for_ever(module, found.root_call) and "take" not in found.methods:
+            yield call, "the generator"
+
+
+def _repeats(call: ast.Call) -> bool:
+    return called_on(call, "repeat") is not None and not call.args and not call.keywords
+
+
+def _yields_for_ever(module: Module, root: ast.Call) -> bool:
+    if not dotted(root.func).endswith("from_generator"):
+        return False
+    given = argument(root, "generator", 0)
+    function = next((one for one in module.functions if given is not None and one.name == dotted(given)), None)
+    if function is None:
+        return False
+    for node in module.within(function):
+        if isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and node.test.value:
+            inner = list(module.within(node))
+            if not any(isinstance(one, (ast.Break, ast.Return)) for one in inner):
+                return any(isinstance(one, ast.Yield) for one in inner)
+    return False

@@ -1,4 +1,4 @@
-"""Input that can be read only once, in a loop that means to read it in every epoch: a look at the script alone.
+"""Input that ends before the loop that reads it was meant to: a look at the script alone.
 
 A generator is empty after the first pass, and a `for` over it then does nothing, without a word.
 """
@@ -37,6 +37,29 @@ def read_once(lines: Sequence[str]) -> int | None:
                 if bound and all(id(node) not in within and _one_shot(node, makers) for node in bound):
                     return inner.lineno
     return found
+
+
+def as_long_as_its_input(lines: Sequence[str]) -> int | None:
+    """Give the line of the one training loop that ends with its input: `zip(range(steps), batches)`, never left early.
+
+    None where there are several loops, or another way out, or where the number is no plan but a bound: what a schedule
+    or a message uses as well is meant to be reached.
+    """
+    tree = tree_of(lines)
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For) and _trains(node)] if tree is not None else []
+    if len(loops) != 1 or _leaves_early(loops[0]) or any(isinstance(node, ast.Return) for node in ast.walk(loops[0])):
+        return None
+    iterated: ast.expr = loops[0].iter
+    while isinstance(iterated, ast.Call) and called_name(iterated) in ("enumerate", "tqdm") and iterated.args:
+        iterated = iterated.args[0]
+    if not isinstance(iterated, ast.Call) or called_name(iterated) != "zip":
+        return None
+    counted = [one for one in iterated.args if isinstance(one, ast.Call) and called_name(one) == "range" and one.args]
+    if len(counted) != 1 or len(iterated.args) < 2 or isinstance(counted[0].args[-1], ast.Constant):
+        return None
+    planned = ast.dump(counted[0].args[-1])
+    used = sum(isinstance(node, ast.expr) and ast.dump(node) == planned for node in ast.walk(tree or loops[0]))
+    return loops[0].lineno if used > 1 else None
 
 
 def _read_by(iterated: ast.expr) -> list[str]:

@@ -6,14 +6,15 @@ import re
 from dataclasses import dataclass
 from statistics import median
 
-from holter.diagnosis.core.evidence import roles, user_files
+from holter.diagnosis.core.evidence import first_in_sources, roles, user_files
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame, is_user_file
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.one_shot import read_once
+from holter.diagnosis.ending.one_shot import as_long_as_its_input, read_once
 from holter.diagnosis.ending.raised import raised_from, raised_in
 from holter.diagnosis.ending.tracebacks import Raised, last_line_with, printed_text, printed_tracebacks
+from holter.finding import Culprit
 from holter.record.events.agent import (
     EarlyStop,
     EpochBegins,
@@ -49,6 +50,7 @@ class Shortfall:
     raised: Raised | None = None
     exit_line: Frame | None = None
     dry: bool = False  # the input gave something in one pass only
+    paired: Culprit | None = None  # the loop that ends with its input
 
     @property
     def did(self) -> str:
@@ -180,9 +182,10 @@ def shortfall_of(record: RecordLike) -> Shortfall | None:
     error, line = swallowed_error(record), exit_line(record)
     source = progress_of(record).source.lower()
     guessed = any(word in source for word in _GUESSED)
-    if guessed and not (warning or error or line):
-        return None
-    return Shortfall(missing, warning, error, line)
+    if not guessed or warning or error or line:
+        return Shortfall(missing, warning, error, line)
+    paired = first_in_sources(record, as_long_as_its_input)
+    return Shortfall(missing, paired=paired) if paired is not None else None
 
 
 def _dry(record: RecordLike) -> str:

@@ -31,6 +31,7 @@ from holter.units import count, share, size
 # A holder of this share of the growth is the growth; one of less than the second is named but proves little.
 MOST, SOME = 0.6, 0.08
 _TIGHT, _LARGE = 0.8, 0.2  # of the limit
+_SEVERAL = 3
 # Results that are kept until the end are no illness of a run that came to its end with room to spare.
 _FINE_IF_IT_FITS = ("leak.tensors-kept", "leak.cache-unbounded")
 
@@ -187,10 +188,12 @@ def _kind_of(record: RecordLike, holder: Holder) -> str:
 
 
 def _graph_list(holder: Holder) -> bool:
-    """Tell of graphs whose size could not be weighed, one more with every step or so."""
+    """Tell of graphs whose size could not be weighed, or not to the end: some more of them, or one with every step."""
     steps = holder.step - holder.step_before
     more = holder.length - (holder.length_before or 0)
-    return holder.graph and holder.saved is None and holder.grew_in_length and more >= 0.2 * max(1, steps)
+    if not holder.graph or not holder.grew_in_length:
+        return False
+    return (holder.cut_short and more >= _SEVERAL) or (holder.saved is None and more >= 0.2 * max(1, steps))
 
 
 def _each_step(holder: Holder) -> bool:
@@ -200,6 +203,8 @@ def _each_step(holder: Holder) -> bool:
 def _held(holder: Holder) -> Evidence:
     was = f" (it had {count(holder.length_before)})" if holder.length_before else ""
     part = f", {share(min(1.0, holder.share))} of the growth till then" if holder.share >= 0.01 else ""
+    if holder.cut_short and holder.share < MOST:
+        part = ", and what lies deeper in the graphs"
     grown = f"{size(holder.grown)} more{part}" if holder.grown > 0 else f"{size(holder.held)}"
     if holder.graph_grew:
         was = f"; its graph went from {count(holder.nodes_before)} to {count(holder.nodes)} nodes"

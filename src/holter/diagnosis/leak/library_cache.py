@@ -12,7 +12,9 @@ from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.leaking import Leak
 from holter.finding import Culprit
 from holter.record.events.agent import Adapter
-from holter.source.lines import calls_of, culprit_at
+from holter.source.lines import calls_of, culprit_at, tree_of
+from holter.source.module import Module
+from holter.source.pipelines import endless_caches
 
 _FILLING = re.compile(r"Filling up shuffle buffer \(this may take a while\): (\d+) of (\d+)")
 
@@ -28,6 +30,7 @@ class LibraryCache:
 
     call: str
     culprit: Culprit
+    fed: str = ""  # what never ends, where that is so
 
 
 @once
@@ -35,10 +38,20 @@ def library_cache(record: RecordLike, leak: Leak) -> LibraryCache | None:
     """Find what a script asks tf.data to keep: `.cache()` without a file, a large `.shuffle()` or `.prefetch()`."""
     if not any(event.framework == "tensorflow" for event in record.of(Adapter)):
         return None
-    # A cache is full after one pass: growth that goes on through several is something else.
-    if len(epochs_of(record, leak.progress.pid)) > 2:
-        return None
+    endless = _endless(record)
+    # A cache is full after one pass, if its input has an end: growth that goes on through several is something else.
+    if endless is not None or len(epochs_of(record, leak.progress.pid)) > 2:
+        return endless
     return cache_call(record)
+
+
+def _endless(record: RecordLike) -> LibraryCache | None:
+    for file in user_files(record):
+        lines = record.source(file)
+        tree = tree_of(lines)
+        for call, fed in endless_caches(Module(tree, "\n".join(lines), file)) if tree is not None else ():
+            return LibraryCache("cache", culprit_at(file, lines, call.func.end_lineno or call.lineno), fed)
+    return None
 
 
 def cache_call(record: RecordLike) -> LibraryCache | None:

@@ -15,6 +15,8 @@ from holter.units import count, size
 # A census may catch a variable between two states: the last two together say what is held.
 _LAST = 2
 _MORE_THAN_ALL = 1.5
+# A census follows the graphs of a container's entries so far (agent/retained/size.py): the rest is held, not weighed.
+_NODES_LOOKED_AT = 150
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,11 @@ class Holder(RetainedObject):
         return self.nodes >= 64 and self.nodes > 1.2 * self.nodes_before > 0
 
     @property
+    def cut_short(self) -> bool:
+        """Tell of a container whose entries hold more of a graph, with what its backward needs, than was weighed."""
+        return self.graph and bool(self.saved) and not self.single and self.nodes >= _NODES_LOOKED_AT
+
+    @property
     def whole_size(self) -> float | None:
         """Give what it will hold when it is full; None where nothing bounds it."""
         return self.held * self.bound / self.length if self.bound and 0 < self.length <= self.bound else None
@@ -90,7 +97,8 @@ class Holder(RetainedObject):
 
     @property
     def entries(self) -> str:
-        each = f", {size(self.each)} each" if self.each >= 1000 and not self.single else ""
+        least = "at least " if self.cut_short else ""
+        each = f", {least}{size(self.each)} each" if self.each >= 1000 and not self.single else ""
         word = "entries" if self.type != "lru_cache" else "results"
         return f"{count(self.length)} {word}{each}"
 

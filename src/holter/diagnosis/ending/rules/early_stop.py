@@ -19,8 +19,9 @@ _EXPLAIN_AN_ERROR = ("early-stop.input-exhausted", "disk-full", "resource", "ove
 def input_exhausted(record: RecordLike, ending: Ending) -> Finding | None:
     """The input ran out before the planned steps were done.
 
-    What it sees: exit code 0 and fewer steps than planned, with the framework's warning that the input ran out; or
-    epochs that went by without a step, since a generator is empty after its first pass.
+    What it sees: exit code 0 and fewer steps than planned, with the framework's warning that the input ran out, or in
+    a loop over `zip(range(steps), batches)` that has no other way out; or epochs that went by without a step, since a
+    generator is empty after its first pass.
     Why it matters: the run looks finished and the model was trained on a fraction of the plan.
     May be confused with: early stopping on purpose; the same warning in a run that did all of its steps.
     How sure: established where the warning and the counts agree, or where the script shows what can be read only once.
@@ -29,6 +30,11 @@ def input_exhausted(record: RecordLike, ending: Ending) -> Finding | None:
     found = shortfall_of(record) if ending.kind == "stopped-early" else None
     if found is not None and found.dry:
         return _read_once(record, found)
+    if found is not None and found.paired is not None:
+        claim = f"the input ran out first, and the loop ends with it: {found.did}"
+        again = Cure("begin the input anew where it ends, or plan as many steps as it has", "", "changed")
+        steps = Evidence("steps", found.words)
+        return Finding("early-stop.input-exhausted", "supported", claim, (steps,), found.paired, (again,))
     if found is None or not found.warning:
         return None
     evidence = (Evidence("steps", found.words), Evidence("warning", found.warning))

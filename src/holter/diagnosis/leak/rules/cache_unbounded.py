@@ -37,7 +37,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         return None
     if found.cache is not None:
         cache = found.cache
-        claim = f"`{cache.call}()` on line {cache.culprit.line} keeps what was read in memory: {found.words}"
+        never = f", and {cache.fed} never ends" if cache.fed else ""
+        claim = f"`{cache.call}()` on line {cache.culprit.line} keeps what was read in memory{never}: {found.words}"
         return Finding(CAUSE, found.grade, claim, found.evidence, cache.culprit, _of_library(cache), found.forecast)
     holder = found.holder
     if holder is None:
@@ -77,6 +78,8 @@ def _cures(found: LeakCause, holder: Holder, code: str) -> tuple[Cure, ...]:
 
 def _of_library(cache: LibraryCache) -> tuple[Cure, ...]:
     code = cache.culprit.code
+    if cache.fed:
+        return (Cure("call cache() ahead of repeat(): it is full when all was read once", "", "equivalent"),)
     if cache.call == "cache":
         to_file = code.replace(".cache()", '.cache("dataset.cache")')
         how = f"- {code}\n+ {to_file}" if to_file != code else ""

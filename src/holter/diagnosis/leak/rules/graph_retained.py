@@ -47,6 +47,9 @@ def _kept(holder: Holder) -> str:
         many = f" ({count(holder.nodes)} nodes by {holder.seen_at})" if holder.graph_grew else ""
         each = "backward" if holder.backwards else "step"
         return f"{holder.where} is never cut from the autograd graph, which gets longer with every {each}{many}"
+    steps = holder.step - holder.step_before
+    if not holder.between_steps and not holder.backwards and holder.length < 0.5 * steps:
+        return f"tensors are kept with their autograd graph in {holder.where} ({holder.entries})"
     each = "batch of the validation" if holder.between_steps else "backward" if holder.backwards else "step"
     return f"each {each} keeps a tensor with its autograd graph in {holder.where} ({holder.entries})"
 

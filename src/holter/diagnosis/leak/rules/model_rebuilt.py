@@ -20,7 +20,7 @@ from holter.diagnosis.leak.retained_line import line_of
 from holter.finding import Culprit, Cure, Ending, Finding
 from holter.record.events.agent import Adapter
 from holter.source.edits import before_loop, only_filled, without_statement
-from holter.source.lines import calls_of, culprit_at, loop_around, turn_of_loop
+from holter.source.lines import calls_of, culprit_at, function_around, loop_around, turn_of_loop
 from holter.units import count
 
 CAUSE = "leak.model-rebuilt"
@@ -38,7 +38,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if births is not None:
         # The constructor may sit in a function of its own: what runs it again and again is the line in the loop.
         made = births.culprit
-        turn = turn_of_loop(record.source(made.file), made.line)
+        turn = made.line if _keeps_too(record, made, holder) else turn_of_loop(record.source(made.file), made.line)
         culprit = made if turn == made.line else culprit_at(made.file, record.source(made.file), turn)
         each = f"line {culprit.line} makes a new `{births.name}` again and again"
         state = f"{count(births.alive)} of {count(births.made)} {births.what}s are alive"
@@ -52,6 +52,14 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     else:
         return None
     return Finding(CAUSE, found.grade, claim, found.evidence, culprit, _cures(record, found, culprit), found.forecast)
+
+
+def _keeps_too(record: RecordLike, made: Culprit, holder: Holder | None) -> bool:
+    """Tell whether the function that makes them is the one that keeps them: then it is what to look at."""
+    line = line_of(record, holder)[0] if holder is not None else None
+    lines = record.source(made.file)
+    function = function_around(lines, made.line)
+    return line is not None and line.file == made.file and function_around(lines, line.line) == function != ""
 
 
 def _cures(record: RecordLike, found: LeakCause, culprit: Culprit | None) -> tuple[Cure, ...]:
