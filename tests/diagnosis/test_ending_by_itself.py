@@ -180,6 +180,52 @@ def test_trainer_that_died_inside_a_pipe_is_not_a_success():
     assert causes(told) == ["early-stop.swallowed-error"]
 
 
+GUARDED = """
+def fit():
+    for epoch in range(40):
+        for x in loader:
+            loss = model(x)
+            loss.backward()
+        {after}
+
+try:
+    {called}
+except {caught}:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("caught", "after", "epoch", "found"),
+    [
+        ("Exception", "metrics(epoch)", 12, ["early-stop.swallowed-error"]),
+        ("", "metrics(epoch)", 12, ["early-stop.swallowed-error"]),
+        ("(ValueError, BaseException)", "metrics(epoch)", 12, ["early-stop.swallowed-error"]),
+        ("KeyboardInterrupt", "metrics(epoch)", 12, []),
+        ("EnoughLearned", "metrics(epoch)", 12, []),
+        ("Exception", "if good(): break", 12, []),
+        ("Exception", "if good(): return", 12, []),
+        ("Exception", "metrics(epoch)", 40, []),
+    ],
+)
+def test_a_loop_without_a_way_out_was_left_by_an_error(caught, after, epoch, found):
+    """What an `except` for everything around it took: told with its line. A loop that may be left is none, nor is one
+    that has come to its last epoch, whatever its loader's length promised."""
+    record = ordinary_run()
+    record.event("plan", 2, pid=TRAINER, steps=0, epochs=40, steps_per_epoch=50, source="loop")
+    record.event("epoch", 55, pid=TRAINER, epoch=epoch, step=549)
+    for line in record.lines("steps"):
+        line["epoch"] = epoch
+    record.lines("guest")[0]["file"] = "/home/u/train.py"
+    record.sources["/home/u/train.py"] = GUARDED.format(caught=caught, after=after, called="fit()").split("\n")
+
+    told = verdict(record.exit(60, 0))
+
+    assert causes(told) == found
+    if found:
+        assert (told.ending.kind, told.findings[0].culprit.line) == ("stopped-early", 11)
+
+
 EXITS = {
     "printed": ["if spent > budget:", '    print(f"budget used up at {epoch}")', "    save()", "    sys.exit(0)"],
     "logged": ["if spent > budget:", '    logger.info("budget used up")', "    sys.exit(0)"],

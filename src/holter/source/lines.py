@@ -162,21 +162,32 @@ def settings_of(lines: Sequence[str], ending: str) -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def handler_around(lines: Sequence[str], line: int) -> int | None:
-    """Give the line of the innermost `except` that catches what a line raises, and does not raise it again."""
+def handler_around(lines: Sequence[str], line: int, *, catches_all: bool = False) -> int | None:
+    """Give the line of the innermost `except` that catches what a line raises, and does not raise it again.
+
+    With `catches_all` it is one that catches any error, and not one kind that may be meant.
+    """
     tree = tree_of(lines)
     if tree is None:
         return None
     for node in reversed([node for node in _around(tree, line) if isinstance(node, ast.Try)]):
         guarded = node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
         quiet = [handler for handler in node.handlers if not any(isinstance(x, ast.Raise) for x in ast.walk(handler))]
+        quiet = [handler for handler in quiet if not catches_all or _catches_all(handler)]
         if guarded and quiet:
             return quiet[0].lineno
     return None
 
 
+def _catches_all(handler: ast.ExceptHandler) -> bool:
+    caught = handler.type
+    parts = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return caught is None or any(isinstance(one, ast.Name) and one.id in _EVERYTHING for one in parts)
+
+
 # What people tell themselves with: print and the methods of a logger.
 _BRANCHES = (ast.If, ast.FunctionDef, ast.AsyncFunctionDef, ast.Try)
+_EVERYTHING = ("Exception", "BaseException")
 _TELLING = ("print", "echo", "write", "log", "info", "warning", "warn", "error", "critical", "exception")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from holter.source.lines import called_name, tree_of
+from holter.source.lines import called_name, calls_of, function_around, handler_around, tree_of
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _ONE_SHOT_CALLS = frozenset(("iter", "zip", "map", "filter", "enumerate", "reader", "DictReader", "islice", "chain"))
@@ -60,6 +60,23 @@ def as_long_as_its_input(lines: Sequence[str]) -> int | None:
     planned = ast.dump(counted[0].args[-1])
     used = sum(isinstance(node, ast.expr) and ast.dump(node) == planned for node in ast.walk(tree or loops[0]))
     return loops[0].lineno if used > 1 else None
+
+
+def swallowing_handler(lines: Sequence[str]) -> int | None:
+    """Give the `except` that catches everything around a training loop without any way out of its own.
+
+    Such a loop that ends early was left by an error, and here is where it went.
+    """
+    tree = tree_of(lines)
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For) and _trains(node)] if tree is not None else []
+    if tree is None or not loops:
+        return None
+    outer = min(loops, key=lambda loop: loop.lineno)
+    if any(isinstance(node, (ast.Break, ast.Return, ast.Raise)) for node in ast.walk(outer)):
+        return None
+    called = [at for at, _ in calls_of(lines, (function_around(lines, outer.lineno),))]
+    caught = [handler_around(lines, at, catches_all=True) for at in (outer.lineno, *called)]
+    return next((line for line in caught if line is not None), None)
 
 
 def _read_by(iterated: ast.expr) -> list[str]:

@@ -11,7 +11,7 @@ from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame, is_user_file
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.one_shot import as_long_as_its_input, read_once
+from holter.diagnosis.ending.one_shot import as_long_as_its_input, read_once, swallowing_handler
 from holter.diagnosis.ending.raised import raised_from, raised_in
 from holter.diagnosis.ending.tracebacks import Raised, last_line_with, printed_text, printed_tracebacks
 from holter.finding import Culprit
@@ -51,6 +51,7 @@ class Shortfall:
     exit_line: Frame | None = None
     dry: bool = False  # the input gave something in one pass only
     paired: Culprit | None = None  # the loop that ends with its input
+    swallowed_at: Culprit | None = None  # the `except` around a loop that only an error can leave
 
     @property
     def did(self) -> str:
@@ -185,7 +186,15 @@ def shortfall_of(record: RecordLike) -> Shortfall | None:
     if not guessed or warning or error or line:
         return Shortfall(missing, warning, error, line)
     paired = first_in_sources(record, as_long_as_its_input)
-    return Shortfall(missing, paired=paired) if paired is not None else None
+    swallowed = first_in_sources(record, swallowing_handler) if _epochs_missing(record) else None
+    known = paired is not None or swallowed is not None
+    return Shortfall(missing, paired=paired, swallowed_at=swallowed) if known else None
+
+
+def _epochs_missing(record: RecordLike) -> bool:
+    """Tell whether whole epochs are missing; the length of a loader may be less than it says, and of all alike."""
+    found = progress_of(record)
+    return bool(found.epochs and found.epoch and found.epoch < found.epochs)
 
 
 def _dry(record: RecordLike) -> str:

@@ -63,13 +63,16 @@ def _asked_for(lines: list[str]) -> int | None:
 def swallowed_error(record: RecordLike, ending: Ending) -> Finding | None:
     """An error was caught or lost, and the run ended with exit code 0.
 
-    What it sees: exit code 0, fewer steps than planned, and a traceback that went by in the output or in the trainer.
+    What it sees: exit code 0, fewer steps than planned, and a traceback that went by in the output or in the trainer;
+    or an `except` for every error around a training loop that has no other way out.
     Why it matters: scripts and schedulers take the run for a success.
     May be confused with: a handled error of no consequence in a run that did all of its steps.
     How sure: established when the trainer itself died of it; supported when it was only seen to go by.
     Cure: let it through: no bare `except`, `set -o pipefail` in a pipe.
     """
     found = shortfall_of(record) if ending.kind == "stopped-early" else None
+    if found is not None and found.swallowed_at is not None:
+        return _without_a_trace(found, found.swallowed_at)
     if found is None or found.raised is None:
         return None
     root, frame = found.raised.root, culprit_frame(found.raised)
@@ -91,6 +94,16 @@ def swallowed_error(record: RecordLike, ending: Ending) -> Finding | None:
         cure = "set -o pipefail in the shell, so that the error's exit code counts"
     cures = (Cure(cure),)
     return Finding("early-stop.swallowed-error", grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
+
+
+def _without_a_trace(found: Shortfall, handler: Culprit) -> Finding:
+    """An error of which nothing was seen: the loop has no other way out, and an `except` around it catches all."""
+    claim = (
+        f"{found.did}, though only an error can end that loop early: line {handler.line} catches any, without a trace"
+    )
+    cure = Cure(f"log it at line {handler.line} with its traceback (logging.exception), and raise it again")
+    steps = Evidence("steps", found.words)
+    return Finding("early-stop.swallowed-error", "supported", claim, (steps,), handler, (cure,))
 
 
 def _swallowed_at(record: RecordLike, raised: Raised) -> Culprit | None:
