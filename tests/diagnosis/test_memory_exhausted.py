@@ -80,6 +80,16 @@ def test_a_batch_far_larger_than_all_before_it_is_named_with_the_line_that_pads(
     assert (found.culprit.line, "torch.stack" in found.culprit.code) == (6, True)
 
 
+def test_a_pipeline_that_pads_is_the_line_where_no_loader_was_made():
+    """A tf.data dataset has no collate function: `padded_batch` makes one tensor of all samples."""
+    record = with_batches([16, 96], [16, 99], [16, 40_000])
+    record.events = [event for event in record.events if event["k"] != "made"]
+    record.lines("guest")[0]["file"] = "/home/u/train.py"
+    record.sources = {"/home/u/train.py": ["import tensorflow as tf", "ds = ds.padded_batch(16)"]}
+
+    assert verdict(record).findings[0].culprit.line == 2
+
+
 @pytest.mark.parametrize("batches", [([16, 96], [16, 120]), ([16, 96],)], ids=["a little longer", "the only shape"])
 def test_a_batch_like_the_others_is_not_to_blame(batches):
     found = verdict(with_batches(*batches)).findings[0]

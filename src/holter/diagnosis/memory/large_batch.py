@@ -6,12 +6,13 @@ import ast
 import math
 from dataclasses import dataclass
 
+from holter.diagnosis.core.evidence import first_in_sources
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.finding import Culprit
 from holter.record.events.agent import Batch, Made
-from holter.source.lines import called_name, culprit_at, tree_of
+from holter.source.lines import called_name, calls_of, culprit_at, tree_of
 from holter.units import count
 
 _FAR_LARGER = 2
@@ -53,7 +54,7 @@ def large_batch_of(record: RecordLike) -> LargeBatch | None:
 
 
 def _padded_by(record: RecordLike, pid: int | None) -> Culprit | None:
-    """Give the line of the user's own collate function that makes one tensor of all samples."""
+    """Give the line that makes one tensor of all samples: of the user's own collate function, or of a pipeline."""
     for event in record.of(Made):
         if event.what == "loader" and event.pid == pid and event.collate_file and event.collate_line:
             lines = record.source(event.collate_file)
@@ -63,7 +64,11 @@ def _padded_by(record: RecordLike, pid: int | None) -> Culprit | None:
                     calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and called_name(one) in _PADS]
                     line = min((one.lineno for one in calls), default=node.lineno)
                     return culprit_at(event.collate_file, lines, line)
-    return None
+    return first_in_sources(record, _pads_in_pipeline)
+
+
+def _pads_in_pipeline(lines: list[str]) -> int | None:
+    return next((line for line, _ in calls_of(lines, ("padded_batch", "pad_sequences"))), None)
 
 
 def _shape(shape: tuple[int, ...]) -> str:

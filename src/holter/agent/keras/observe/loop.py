@@ -10,11 +10,11 @@ from threading import get_ident, main_thread
 from time import monotonic, monotonic_ns
 
 from ...core.user_frame import place, place_of, user_frame
+from ...observe.batch_shapes import BatchShapes
 from ...observe.step_calls import anatomy_of
 from ...observe.turns import Turns
 from ..nonfinite import NanWatch
 
-_MAX_BATCH_EVENTS = 50
 _EVENTS_AT_ONCE, _MAX_EVENTS = 100, 600  # of one kind: reported as they come, and in all
 _EVENTS_PAUSE = 10.0  # seconds
 
@@ -60,7 +60,7 @@ class Loop:
         self.loss_known = 0
         self.batch = 0
         self.shape = None
-        self.batches = 0
+        self.batches = BatchShapes(agent)
         self.signs = 0
         self.next_rare = 0
         self.look = anatomy_of(agent)
@@ -194,10 +194,9 @@ class Loop:
                 self.report_batch([one for one in tensors if one.__class__ is self.eager_tensor])
 
     def report_batch(self, tensors):
-        if self.batches < _MAX_BATCH_EVENTS and tensors:
-            self.batches += 1
-            shapes = [[list(t.shape), getattr(t.dtype, "name", str(t.dtype))] for t in tensors[:8]]
-            self.agent.say("batch", step=self.beat.steps + 1, shapes=shapes)
+        shapes = [[list(t.shape), getattr(t.dtype, "name", str(t.dtype))] for t in tensors[:8]]
+        if shapes:
+            self.batches.saw(self.beat.steps + 1, shapes)
 
     def say(self, kind, /, **fields):
         """Report an event that a script may cause without end: the first hundred as they come, then now and then."""

@@ -24,6 +24,7 @@ from time import monotonic
 from ....record import environment
 from ....record import ring_format as f
 from ...observe import saves
+from ...observe.batch_shapes import BatchShapes
 from ...observe.saves import saves_of
 from ...observe.step_calls import anatomy_of
 from ...observe.turns import Turns
@@ -81,6 +82,7 @@ class _Adapter:
         agent.exit_hooks.last_acts.insert(0, self.guard(self._last_loss))
         self.nan = NanWatch(agent, torch, self)
         self.plan = agent.plan = schedule.Plan(agent, self.nan.samples)
+        self.batches = BatchShapes(agent)
         self.compiles = Compiles(agent, torch)
         self.look = anatomy_of(agent)
         self.settings = device.Settings(agent, torch)
@@ -220,7 +222,8 @@ class _Adapter:
             return
         self.shape = shape = tensors[0].shape
         self.batch = int(shape[0]) if len(shape) else 0
-        self.plan.say_batch(self.beat.steps + 1, [[list(t.shape), str(t.dtype)] for t in tensors])
+        shapes = [[list(t.shape), str(t.dtype)] for t in tensors]
+        self.batches.saw(self.beat.steps + 1, shapes, self.nan.samples.of_batch)
 
     # --- the phases ---------------------------------------------------------------------------------------
 

@@ -9,9 +9,6 @@ from ....record import ring_format as f
 from ...core import frame_locals
 from ...core.user_frame import is_user_file
 
-_BATCH_EVENTS = 50
-_SHAPES = 16
-_FAR_LARGER = 2  # times the largest batch so far: such a one is always told of
 _IDLE = 3  # passes in a row in which nothing is trained: a look at one batch before an epoch is a single one
 
 
@@ -23,14 +20,11 @@ class Plan:
         self.samples = samples
         self.drew_from = None
         self.drawn = self.idle = 0
-        self.shapes = []  # of the last batches that were told of
-        self.largest = 0  # elements of the largest batch so far
         self.passes = {}  # id of a loader -> passes begun for training, and the step at which the last one was
         self.source = {}  # id of an iterator -> (id of its loader, its length)
         self.epoch = 0
         self.training = None  # id of the loader that training draws from
         self.told = None
-        self.batches = 0
         self.known = False  # a Trainer has said its plan: it knows better
 
     def pass_begins(self, loader, iterator):
@@ -84,17 +78,6 @@ class Plan:
         beat.plan(steps=0 if source == "loop" else steps, per_epoch=per_epoch, epochs=epochs)
         if any(plan):
             self.agent.say("plan", steps=steps, epochs=epochs, steps_per_epoch=per_epoch, source=source)
-
-    def say_batch(self, step, shapes):
-        """Tell of a batch that is shaped like none of the last ones: two that take turns are told once each."""
-        size = prod(shapes[0][0])
-        if size >= _FAR_LARGER * self.largest > 0:
-            self.agent.say("batch", step=step, shapes=shapes, samples=self.samples.of_batch())
-        elif self.batches < _BATCH_EVENTS and shapes not in self.shapes:
-            self.batches += 1
-            self.shapes = [*self.shapes[1 - _SHAPES :], shapes]
-            self.agent.say("batch", step=step, shapes=shapes)
-        self.largest = max(self.largest, size)
 
 
 def _length(loader):
