@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from build import exception, ordinary_run
+from build import TRAINER, exception, ordinary_run
 
 from holter.diagnosis.core.doctor import verdict
 from holter.views.runs import RunRow, row_of, write_runs
@@ -25,6 +25,16 @@ def test_one_line_for_each_run():
     assert "exception" in lines[1]
     assert "ValueError: bad shape" in lines[1]
     assert "1 min" in lines[1]
+
+
+def test_a_process_that_was_looked_at_is_not_on_for_ever():
+    """What became of it after `holter attach` let go of it nobody knows."""
+    record = ordinary_run(attached=TRAINER).event("detached", 59, pid=TRAINER, cpu=0.4)
+
+    row = row_of(verdict(record))
+
+    assert (row.ending, row.lasted, row.healthy) == ("looked at", 59, None)
+    assert row.why.startswith("was running when it was looked at: 0.4 of a core busy")
 
 
 def test_columns_stand_under_their_heads():

@@ -102,7 +102,10 @@ def healthy_line(verdict: Verdict, shown: Figures, color: bool = False) -> str:
     """Say in one line that all is well, and what was done."""
     mark, style = _MARKS.get(verdict.ending.kind, ("✓", "good"))
     state, took = "completed" if verdict.ending.kind == "completed" else "is running", ""
-    if shown.lasted is not None:
+    looked_at = state == "is running" and verdict.run.get("ended") is not None
+    if looked_at:
+        state = "was running when it was looked at"
+    elif shown.lasted is not None:
         took = f" in {duration(shown.lasted)}" if state == "completed" else f", {duration(shown.lasted)} in"
     facts = []
     if shown.steps:
@@ -114,7 +117,7 @@ def healthy_line(verdict: Verdict, shown: Figures, color: bool = False) -> str:
         facts.append(f"peak {size(shown.peak_memory)}" + (f" of {size(shown.memory_limit or 0)}" if near else ""))
     said = f": {', '.join(facts)}" if facts else ""
     meant = _after(verdict.ending, "it stopped on purpose")
-    if state == "is running" and ": " in verdict.ending.claim:
+    if state != "completed" and ": " in verdict.ending.claim:
         # What it was at when Holter looked says more than any figure.
         said, meant = f": {clean(verdict.ending.claim).partition(': ')[2]}", ""
     run = clean(verdict.run.get("id") or "")

@@ -14,6 +14,7 @@ from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.tracebacks import warnings_printed
 from holter.finding import GRADE_ORDER, Ending, Evidence, Finding, Verdict
 from holter.record.events.agent import Adapter, Declined, Intervention
+from holter.record.events.recorder import Detached
 
 # What is out of order with the machine, then with memory, then with the work itself, then how it came to an end.
 _CAUSE_TO_EFFECT = (
@@ -81,6 +82,7 @@ def diagnose(
 def run_of(record: RecordLike) -> dict[str, Any]:
     """Give what the schema says of the run itself."""
     facts, left = record.facts, exit_of(record)
+    ends = [left.t] if left is not None else [event.t for event in record.of(Detached)]
     frameworks = {
         event.framework: event.version for event in record.of(Adapter) if event.framework and event.state != "declined"
     }
@@ -89,7 +91,7 @@ def run_of(record: RecordLike) -> dict[str, Any]:
         "name": facts.name,
         "command": facts.words,
         "started": facts.started,
-        "ended": left.t if left is not None else None,
+        "ended": ends[-1] if ends else None,
         "host": facts.host,
         "frameworks": frameworks,
     }

@@ -67,7 +67,7 @@ def running(record: RecordLike) -> Ending:
     stack = next((stack for stack in stacks_of(record, ("attach",)) if stack.frames), None)
     at = (stack.user_frames or stack.frames)[0] if stack is not None else None
     seen = f", last seen at {at.place} in {at.function}" if at is not None else ""
-    return say(record, "running", "is running", None, more=busy + seen)
+    return say(record, "running", "was running when it was looked at", None, more=busy + seen)
 
 
 def crashed(record: RecordLike, left: Exit) -> Ending:
