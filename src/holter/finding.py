@@ -102,5 +102,10 @@ class Verdict:
     # Rules that could not be asked, and why: their silence is no word on the run.
     failed_rules: tuple[str, ...] = ()
 
+    @property
+    def looked_at(self) -> bool:
+        """Tell whether `holter attach` left it running: what became of it nobody knows."""
+        return self.ending.kind == "running" and self.run.get("ended") is not None
+
     def as_json(self) -> dict[str, Any]:
         return {"schema": 1, **asdict(self)}

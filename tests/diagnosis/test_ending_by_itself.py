@@ -191,7 +191,7 @@ def fit():
 try:
     {called}
 except {caught}:
-    pass
+    {handled}
 """
 
 
@@ -199,6 +199,8 @@ except {caught}:
     ("caught", "after", "epoch", "found"),
     [
         ("Exception", "metrics(epoch)", 12, ["early-stop.swallowed-error"]),
+        ("Exception as e:\n    print(e)\nexcept ValueError", "metrics(epoch)", 12, []),
+        ("StopIteration:\n    pass\nexcept Exception", "metrics(epoch)", 12, []),
         ("", "metrics(epoch)", 12, ["early-stop.swallowed-error"]),
         ("(ValueError, BaseException)", "metrics(epoch)", 12, ["early-stop.swallowed-error"]),
         ("KeyboardInterrupt", "metrics(epoch)", 12, []),
@@ -210,14 +212,17 @@ except {caught}:
 )
 def test_a_loop_without_a_way_out_was_left_by_an_error(caught, after, epoch, found):
     """What an `except` for everything around it took: told with its line. A loop that may be left is none, nor is one
-    that has come to its last epoch, whatever its loader's length promised."""
+    that has come to its last epoch, whatever its loader's length promised; nor where a kind of error is meant to end
+    it, or where the error was printed."""
     record = ordinary_run()
     record.event("plan", 2, pid=TRAINER, steps=0, epochs=40, steps_per_epoch=50, source="loop")
     record.event("epoch", 55, pid=TRAINER, epoch=epoch, step=549)
     for line in record.lines("steps"):
         line["epoch"] = epoch
     record.lines("guest")[0]["file"] = "/home/u/train.py"
-    record.sources["/home/u/train.py"] = GUARDED.format(caught=caught, after=after, called="fit()").split("\n")
+    record.sources["/home/u/train.py"] = GUARDED.format(
+        caught=caught, after=after, called="fit()", handled="pass"
+    ).split("\n")
 
     told = verdict(record.exit(60, 0))
 
@@ -236,6 +241,15 @@ EXITS = {
     "not a word": ["if spent > budget:", "    save()", "    sys.exit(0)"],
     "a number": ["if spent > budget:", "    print(loss)", "    sys.exit(0)"],
     "in the other branch": ["if good:", '    print("goes on")', "else:", "    sys.exit(0)"],
+    "in what an error calls": [
+        "def leave(error):",
+        '    print("training failed")',
+        "    sys.exit(0)",
+        "try:",
+        "    step()",
+        "except Exception as error:",
+        "    leave(error)",
+    ],
     "ahead of the branch": ['print("step", step)', "if spent > budget:", "    sys.exit(0)"],
 }
 
@@ -245,7 +259,7 @@ def test_an_exit_with_a_message_ahead_of_it_is_meant(name):
     """A branch that says why and then leaves is a stop on purpose, told in one line; without a word it is not."""
     record = ordinary_run(planned=5000)
     record.sources["/home/u/train.py"] = ["import sys", *EXITS[name]]
-    at = len(EXITS[name]) + 1
+    at = next(n for n, text in enumerate(EXITS[name], 2) if "exit" in text)
     line = {"file": "/home/u/train.py", "line": at, "function": "guard", "code": "sys.exit(0)", "status": "0"}
 
     told = verdict(record.event("exit-called", 59.5, pid=TRAINER, **line).exit(60, 0))
@@ -253,6 +267,18 @@ def test_an_exit_with_a_message_ahead_of_it_is_meant(name):
     meant = name in ("printed", "logged", "in an else", "in a function")
     assert (told.ending.kind, told.healthy) == (("completed", True) if meant else ("stopped-early", False))
     assert ("exit was called at" in told.ending.claim, causes(told)) == (True, ["early-stop.exit-called"])
+
+
+def test_an_exit_after_a_printed_error_is_never_meant():
+    """A function that prints the traceback, a word on it, and then leaves with 0: the error is the finding."""
+    record = ordinary_run(planned=5000)
+    record.sources["/home/u/train.py"] = ["import sys", *EXITS["in a function"]]
+    record.output = traceback_text("ValueError", "bad target")
+    line = {"file": "/home/u/train.py", "line": 5, "function": "leave", "code": "sys.exit(0)", "status": "0"}
+
+    told = verdict(record.event("exit-called", 59.5, pid=TRAINER, **line).exit(60, 0))
+
+    assert (told.ending.kind, causes(told)[0]) == ("stopped-early", "early-stop.swallowed-error")
 
 
 def test_exit_called_amid_the_steps():

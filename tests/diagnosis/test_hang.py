@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from build import TRAINER, WORKER, causes, exception, ordinary_run
+from build import MONO, TRAINER, WORKER, causes, exception, ordinary_run
 
 from holter.diagnosis.core.doctor import verdict
 from holter.diagnosis.ending.ending import ending_of
@@ -373,7 +373,7 @@ def test_two_threads_that_wait_for_each_other_are_told_to_the_one_that_came_upon
     assert (told.culprit.line, "same order" in told.cures[0].title) == (4, True)
 
 
-def given_up_on(silence=75.0, places=("__getitem__",), phase="data", longest=0.08, signal="SIGTERM"):
+def given_up_on(silence=75.0, places=("__getitem__",), phase="data", longest=0.08, signal="SIGTERM", batches=0):
     """A run whose trainer waited for its data that long, with a look every ten seconds, until somebody ended it."""
     record = ordinary_run()
     for line in record.lines("steps"):
@@ -390,6 +390,9 @@ def given_up_on(silence=75.0, places=("__getitem__",), phase="data", longest=0.0
             record.event("stacks", m, pid=pid, role=role, reason="slow", round=number + 1, threads=threads, **at_phase)
     for pid in (WORKER, WORKER + 1):
         record.event("guest", 2, pid=pid, ppid=TRAINER, role="worker")
+    for number in range(batches):
+        m = MONO + 59 + number * silence / batches
+        record.sample(59 + number * silence / batches, guests=[{"pid": TRAINER, "phase": "data", "activity": m}])
     if not signal:
         return record.exit(59 + silence, 0)
     return record.event("signal", 59 + silence, signal=signal).exit(59.1 + silence, 143, signal)
@@ -412,6 +415,7 @@ def test_a_worker_that_was_busy_with_one_sample_until_somebody_gave_up_is_stuck(
         pytest.param({"longest": 3.0}, id="as long as steps may take"),
         pytest.param({"places": ("__getitem__", "decode")}, id="a worker that moves"),
         pytest.param({"phase": "validation"}, id="in a validation"),
+        pytest.param({"batches": 20}, id="while batches come, each as slowly"),
         pytest.param({"signal": ""}, id="and then it ended"),
     ],
 )

@@ -128,6 +128,7 @@ for step, x in {loop}:
         ("zip(range(1, args.steps), loader)", "", 3),
         ("zip(range(args.steps), loader)", "break", None),
         ("zip(range(args.most), loader)", "", None),
+        ("zip(range(args.most), loader)", "print(f'{step} of at most {args.most}')", None),
         ("zip(range(500), loader)", "", None),
         ("zip(range(args.steps), range(9))", "", None),
         ("enumerate(loader)", "", None),

@@ -108,7 +108,7 @@ def test_the_except_that_keeps_an_error_to_itself_is_found():
     ]
 
     assert [handler_around(script, line) for line in (2, 4, 6, 9)] == [3, None, None, None]
-    assert [handler_around(script, line, catches_all=True) for line in (2, 4, 6, 9)] == [None] * 4
+    assert [handler_around(script, line, silent=True) for line in (2, 4, 6, 9)] == [None] * 4
 
 
 def test_the_line_in_a_loop_that_a_line_runs_for_is_found():

@@ -14,6 +14,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+from holter.agent.torch.heal.proof import Around  # noqa: E402
 from holter.agent.torch.heal.split import Split  # noqa: E402
 from tests.heal.test_split_batch import Agent, Failing, Listed, Nested, Tight, nested  # noqa: E402
 
@@ -110,6 +111,50 @@ class Codebook(Net):
         hidden = self.hidden(x)
         self.mean.mul_(0.9).add_(0.1 * hidden.detach().mean(0))
         return self.last(hidden - self.mean)
+
+
+class Masked(Net):
+    """One number for all features, in a buffer whose elements lie at one place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones(1).expand(16), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.hidden(x) * self.mask)
+
+
+class Instances(Net):
+    """Running statistics of each sample by itself: PyTorch writes to them past their version."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.InstanceNorm1d(4, track_running_stats=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.norm(self.hidden(x).view(-1, 4, 4)).flatten(1))
+
+
+class Unmade(Net):
+    """A buffer that is made by the first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LazyBatchNorm1d()
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.norm(self.hidden(x)))
+
+
+class Asked(torch.Tensor):
+    """A kind of tensor of the script's own, which takes down what it is asked."""
+
+    SEEN: list[str] = []  # noqa: RUF012
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        Asked.SEEN.append(getattr(func, "__name__", ""))
+        return super().__torch_function__(func, types, args, kwargs or {})
 
 
 class Caching(Net):
@@ -225,6 +270,11 @@ def kept_for_two(model: Any, x: Any) -> Any:
     return loss * 0.5
 
 
+def before_it(model: Any, x: Any) -> Any:
+    """A call that fits has saved the buffers that one in chunks reads after it."""
+    return (model(x[:2]).mean(0) - model(x)).pow(2).mean()
+
+
 Step = Callable[[Any, Any], Any]
 RIGHT: dict[str, tuple[Callable[[], nn.Module], Step]] = {
     "a plain net": (Net, squares),
@@ -234,6 +284,8 @@ RIGHT: dict[str, tuple[Callable[[], nn.Module], Step]] = {
     "a cache": (Caching, squares),
     "its own output": (Tied, twice),
     "a graph kept for a second backward": (Net, kept_for_two),
+    "an expanded buffer": (Masked, squares),
+    "a graph of the same buffers before it": (Masked, before_it),
 }
 DECLINED: dict[str, tuple[Callable[[], nn.Module], Step, str]] = {
     "a distribution": (Gaussian, lambda model, x: -model(x).log_prob(x[:, :4]).mean(), "returns a Normal"),
@@ -246,6 +298,7 @@ DECLINED: dict[str, tuple[Callable[[], nn.Module], Step, str]] = {
     "a count of calls": (Counting, squares, "each call changes Counting.calls"),
     "the size of the last batch": (Measuring, squares, "each call changes Measuring.sizes"),
     "a running mean": (Codebook, squares, "each call changes Codebook.mean"),
+    "running statistics of samples": (Instances, squares, "each call changes InstanceNorm1d.running_mean"),
     "a weight from elsewhere": (Borrowing, squares, "weights that are not found among its own"),
     "weights in a list": (Listed, squares, "weights that are not found among its own"),
     "Python's random numbers": (Chancy, squares, "Python's or NumPy's generators"),
@@ -512,3 +565,66 @@ def test_arguments_that_hold_themselves_are_no_trouble_of_the_users() -> None:
 
     assert model(rows(), endless).shape == (SIZE, 4)
     assert agent.said == []
+
+
+def test_a_model_that_only_evaluates_is_copied_from_once() -> None:
+    """A teacher, a target network: while its calls fit with memory to spare they are calm like those that train."""
+    model, agent = Net(), Agent()
+    model.register_buffer("bank", torch.zeros(5_000_000))
+    split = Split(agent, torch, lambda: False)
+    split.watch([model])
+    state = split._state(model)
+    with torch.no_grad():
+        model(rows())
+
+    assert state.is_calm_evaluation((rows(),), {})
+    assert not state.is_calm((rows(),), {})
+    assert not state.is_calm_evaluation((torch.zeros(10 * SIZE, 8),), {})
+
+
+def test_before_a_call_fails_only_small_buffers_are_copied() -> None:
+    """Of a large one it is enough to know whether a call has written to it."""
+    model = Net()
+    model.register_buffer("bank", torch.zeros(5_000_000))
+    model.register_buffer("mean", torch.zeros(16))
+    state = Split(Agent(), torch, lambda: False)._state(model)
+    around = Around(state, model.modules(), 16 << 20)
+    model.mean += 1
+    undone = around.undo()
+    model.bank += 1
+
+    assert [copy.numel() for _, copy, _ in around.copies] == [16]
+    assert undone
+    assert model.mean.sum() == 0
+    assert not around.undo()
+
+
+def test_a_buffer_of_the_scripts_own_kind_is_asked_nothing() -> None:
+    """Neither in calm nor near the limit; and such a model is never run in chunks."""
+    model, agent = Net(), Agent()
+    model.register_buffer("scale", torch.ones(4).as_subclass(Asked))
+    tight = Tight(model, fits=SIZE)
+    split = Split(agent, torch, lambda: False)
+    split.watch([tight])
+    Asked.SEEN.clear()
+    tight(rows()).sum().backward()
+    split._state(tight).is_calm = near_the_limit
+    tight(rows()).sum().backward()
+    tight.fits = 5
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
+        tight(rows())
+
+    assert Asked.SEEN == []
+    assert "its buffers are of a kind of their own, Asked" in agent.told("declined")[0]["because"]
+
+
+def test_a_first_call_in_chunks_of_a_layer_that_is_not_made_yet_is_the_scripts_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a restart asks for it: declined with the reason, and no error of ours ends the run."""
+    monkeypatch.setenv("HOLTER_SPLIT", "2")
+    model, agent = Unmade(), Agent()
+    Split(agent, torch, lambda: False).watch([model])
+
+    assert model(rows()).shape == (SIZE, 4)
+    assert "of a kind of their own, Uninitialized" in agent.told("declined")[0]["because"]

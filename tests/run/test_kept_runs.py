@@ -131,17 +131,29 @@ def test_a_run_that_is_still_recorded_is_not_deleted(kept: Holter, wait_for: Any
     assert kept("rm", "r-0004").returncode == 0
 
 
-def test_a_run_whose_recorder_was_killed_can_be_deleted(kept: Holter, wait_for: Any) -> None:
-    """It will never end otherwise."""
+def test_a_run_whose_recorder_was_killed_can_be_deleted_later(kept: Holter, wait_for: Any) -> None:
+    """Its end will never be written. For ten minutes it looks like one that is recorded in another container."""
     running = kept.start("run", "--", sys.executable, "-c", "print('on', flush=True); input()", stdin=subprocess.PIPE)
     wait_for(lambda: (kept.record(4) / "record.json").exists(), "the record of the fourth run")
     recorder = json.loads((kept.record(4) / "record.json").read_text())["recorder_pid"]
     os.kill(recorder, signal.SIGKILL)
     running.communicate(b"\n", timeout=60)
-    done = kept("rm", "r-0004")
+    soon = kept("rm", "r-0004")
+    aged(kept.record(4), 0.01)
+    later = kept("rm", "r-0004")
 
-    assert done.returncode == 0, done.stderr
+    assert (soon.returncode, later.returncode) == (1, 0), later.stderr
+    assert b"ten minutes" in soon.stderr
     assert ids(kept) == ["r-0001", "r-0002", "r-0003"]
+
+
+def test_a_run_that_has_written_nothing_yet_is_not_deleted(kept: Holter) -> None:
+    """Between its folder and its first line a run can't be told from a damaged record: it has ten minutes."""
+    starting = place.new_run(kept.home)
+
+    assert kept("rm", starting.name).returncode == 1
+    assert kept("prune", "--max-size", "0MB").returncode == 0
+    assert ids(kept) == [starting.name]
 
 
 @pytest.mark.parametrize(
@@ -178,12 +190,98 @@ def test_a_deletion_that_was_cut_off_is_taken_up_again(kept: Holter) -> None:
     assert ids(kept) == ["r-0001", "r-0003"]
 
 
+def test_a_number_is_given_once(kept: Holter) -> None:
+    """A view that still shows a deleted run never shows another one under its number."""
+    assert kept("rm", "r-0003").returncode == 0
+    assert kept("rm", "r-0002").returncode == 0
+
+    assert place.new_run(kept.home).name == "r-0004"
+    assert len(list(place.runs_folder(kept.home).glob(".last-deleted-*"))) == 1
+
+
+def test_a_name_of_several_runs_deletes_none(kept: Holter) -> None:
+    """Which one is meant can't be told: their ids are."""
+    kept("run", "--name", "baseline", "--", "true")
+
+    done = kept("rm", "baseline")
+
+    assert (done.returncode, ids(kept)) == (1, ["r-0001", "r-0002", "r-0003", "r-0004"])
+    assert b"r-0004, r-0003" in done.stderr
+
+
+def test_what_is_no_record_stops_no_deletion(kept: Holter) -> None:
+    """A file with a run's name is none, and stays."""
+    (place.runs_folder(kept.home) / "r-0000").write_text("a note")
+
+    assert kept("prune", "--max-size", "0MB").returncode == 0
+    assert ids(kept) == []
+    assert (place.runs_folder(kept.home) / "r-0000").read_text() == "a note"
+
+
+@pytest.mark.root
+def test_records_of_another_user_in_a_shared_folder_stay(kept: Holter) -> None:
+    """They are theirs to delete: by rm and prune, and by what Holter deletes by itself."""
+    if os.geteuid() != 0:
+        pytest.skip("making a file another user's needs root")
+    os.chown(kept.record(1), 12345, 12345)
+    removed, pruned = kept("rm", "r-0001"), kept("prune", "--max-size", "0MB")
+
+    assert (removed.returncode, pruned.returncode) == (1, 0)
+    assert b"another user's" in removed.stderr
+    assert ids(kept) == ["r-0001"]
+    assert keep_the_disk_free(kept.home, limit=0) == []
+
+
+def test_a_file_system_that_does_not_tell_its_size_is_no_small_one(
+    kept: Holter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of them say that they have no blocks at all: then 5 GB is the limit."""
+    silent = os.statvfs_result([4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255])
+    monkeypatch.setattr(os, "statvfs", lambda _path: silent)
+
+    assert keep_the_disk_free(kept.home) == []
+    assert len(ids(kept)) == 3
+
+
+@pytest.mark.parametrize("amount", ["20", "9" * 400 + "T", "-1GB", "none"])
+def test_an_amount_that_may_be_meant_otherwise_deletes_nothing(kept: Holter, amount: str) -> None:
+    """Twenty bytes is what nobody means."""
+    done = kept("prune", "--max-size", amount)
+
+    assert (done.returncode, len(ids(kept))) == (2, 3)
+    assert b"2GB or 500MB" in done.stderr
+
+
+def test_a_month_is_no_minute(kept: Holter) -> None:
+    """`1m` is read as either, so it is taken as none."""
+    assert kept("prune", "--older-than", "1m").returncode == 2
+    assert len(ids(kept)) == 3
+
+
+def test_a_renamed_record_is_listed_by_the_name_it_is_found_by(kept: Holter) -> None:
+    """The id inside may be another run's, which `holter rm` would then delete."""
+    shutil.copytree(kept.record(1), kept.record(7))
+
+    assert [row["id"] for row in listed(kept)] == ["r-0007", "r-0003", "r-0002", "r-0001"]
+
+
+def test_what_is_left_out_of_the_list_is_counted(kept: Holter) -> None:
+    """Twenty are shown; with a filter those that were not looked at are counted, none where all were."""
+    for number in range(4, 25):
+        shutil.copytree(kept.record(2), kept.record(number))
+
+    assert kept("ls").stdout.splitlines()[-1] == b"and 4 older: the same with --all"
+    assert b"older:" not in kept("ls", "--failed").stdout
+
+
 def test_a_linked_record_loses_the_link_alone(kept: Holter, tmp_path: Path) -> None:
     """The record that it leads to lies elsewhere, and stays."""
     kept.record(1).rename(tmp_path / "elsewhere")
     kept.record(1).symlink_to(tmp_path / "elsewhere")
 
-    assert kept("rm", "r-0001").returncode == 0
+    done = kept("rm", "r-0001")
+
+    assert (done.returncode, done.stdout) == (0, b"r-0001 deleted (0 bytes)\n")
     assert (tmp_path / "elsewhere" / "record.json").exists()
 
 

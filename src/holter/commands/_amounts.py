@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M")
 
 
@@ -27,7 +27,7 @@ class Moment(_MomentType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, float):
             return value
-        found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|m|min|h|d|w)", value.strip())
+        found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?(s|min|h|d|w)", value.strip())
         if found is not None:
             return time.time() - float(found[1]) * _SECONDS[found[2]]
         for form in _DATES:
@@ -47,6 +47,8 @@ class DiskSize(_SizeType):
         from holter.planner.amounts import bytes_of
 
         try:
+            if isinstance(value, str) and value.strip().isdecimal():
+                raise ValueError("a bare number may be meant in any unit")
             return bytes_of(value)
         except ValueError:
             self.fail(f"{value!r} is no size. Write it as 2GB or 500MB", param, ctx)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import asdict
-from itertools import islice
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ _SHOWN = 20
 @click.option("--failed", is_flag=True, help="Only runs that failed or in which something was found.")
 @click.option("--since", type=Moment(), metavar="TIME", help="Only runs that began since: 7d, 12h, 2026-11-30.")
 @click.option("--name", metavar="TEXT", help="Only runs with TEXT in their name.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each run.")
+@click.option("--json", "as_json", is_flag=True, help=f"A line of JSON for each run, the last {_SHOWN} without --all.")
 def command(everything: bool, failed: bool, since: float | None, name: str | None, as_json: bool) -> None:
     """List the runs, the newest first."""
     from holter.record import place
@@ -34,8 +33,15 @@ def command(everything: bool, failed: bool, since: float | None, name: str | Non
     base = place.home()
     folders = [place.runs_folder(base) / run_id for run_id in reversed(place.run_ids(base))]
     wanted = [folder for folder in folders if _matches(folder, since, name)]
-    found = (row for row in map(_row, wanted) if not failed or row.healthy is False)
-    rows = list(found if everything else islice(found, _SHOWN))
+    rows: list[RunRow] = []
+    older = 0
+    for looked_at, folder in enumerate(wanted):
+        if len(rows) == _SHOWN and not everything:
+            older = len(wanted) - looked_at
+            break
+        row = _row(folder)
+        if not failed or row.healthy is False:
+            rows.append(row)
     if as_json:
         for row in rows:
             print(json.dumps(asdict(row)))
@@ -44,9 +50,8 @@ def command(everything: bool, failed: bool, since: float | None, name: str | Non
         print("no run is like that: holter ls shows the last ones")
         return
     write_runs(rows, sys.stdout, width=shutil.get_terminal_size().columns if sys.stdout.isatty() else 120)
-    older = len(wanted) - wanted.index(place.runs_folder(base) / rows[-1].id) - 1 if rows else 0
-    if older and not everything:
-        print(f"and {older} older: holter ls --all")
+    if older:
+        print(f"and {older} older: the same with --all")
 
 
 def _matches(folder: Path, since: float | None, name: str | None) -> bool:
@@ -71,7 +76,7 @@ def _row(folder: Path) -> RunRow:
     from holter.views.runs import RunRow, row_of
 
     try:
-        return row_of(verdict(open_record(folder)))
+        return replace(row_of(verdict(open_record(folder))), id=folder.name)  # that by which it is found
     except DamagedRecord as error:
         why = str(error)
     except Exception as error:

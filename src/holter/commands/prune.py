@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from holter.commands._amounts import DiskSize, Moment
@@ -45,9 +47,18 @@ def command(before: float | None, max_size: int | None, keep_failed: bool, dry_r
     if max_size is not None:
         old |= {run.id for run in over_the_limit(rest, max_size, may_go=lambda run: not keep_failed or ended_well(run))}
     gone = [run for run in runs if run.id in old and not run.live]
+    failed = 0
     for run in gone:
-        if not dry_run:
-            delete(run.folder)
+        try:
+            if not dry_run:
+                delete(run.folder)
+        except FileNotFoundError:  # somebody else was faster
+            continue
+        except OSError as error:
+            failed += 1
+            print(f"holter: {run.id} could not be deleted: {error.strerror}", file=sys.stderr)
+            continue
         print(f"{run.id} {'would be deleted' if dry_run else 'deleted'} ({size(run.taken)})")
     kept = sum(run.taken for run in runs) - sum(run.taken for run in gone)
-    print(f"{count(len(gone))} of {count(len(runs))} runs; the rest takes {size(kept)}")
+    print(f"{count(len(gone) - failed)} of {count(len(runs))} runs; the rest takes {size(kept)}")
+    sys.exit(1 if failed else 0)

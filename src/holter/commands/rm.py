@@ -12,25 +12,33 @@ from holter.errors import HolterError
 def command(runs: tuple[str, ...]) -> None:
     """Delete the records of RUNs, each by its id or name. Files of the training itself are not touched.
 
-    A run that is still being recorded is not deleted. Exits with 0 when all are deleted, 3 when there is no such run
-    (then none is deleted), 1 when one could not be deleted.
+    A run that is still being recorded is not deleted, nor one whose recorder was killed within the last ten minutes.
+    Exits with 0 when all are deleted, 3 when there is no such run (then none is deleted), 1 when one could not be
+    deleted.
     """
     from holter.errors import UnknownRun
     from holter.record import place
     from holter.record.kept import delete, kept_run
-    from holter.record.reader import find
+    from holter.record.reader import find, named
     from holter.units import size
 
     base = place.home()
     chosen = {}
     for name in runs:
         folder = find(name, base)
+        called_so = list(named(name, base)) if folder.name != name else []
+        if len(called_so) > 1:
+            ids = ", ".join(other.name for other in called_so)
+            raise HolterError(f"{len(called_so)} runs are called {name!r}", f"Nothing was deleted. Choose by id: {ids}")
         if folder.parent != place.runs_folder(base):
             raise UnknownRun(f"{name!r} is not one of the runs in {base}", "See the runs with: holter ls")
         chosen[folder] = kept_run(folder)
     for run in chosen.values():
         if run.live:
-            raise HolterError(f"{run.id} is still being recorded", "Nothing was deleted. End the run first")
+            raise HolterError(
+                f"{run.id} is still being recorded, or was a few minutes ago",
+                "Nothing was deleted. End the run first; if its recorder was killed, try again in ten minutes",
+            )
     for folder, run in chosen.items():
         delete(folder)
         print(f"{run.id} deleted ({size(run.taken)})")

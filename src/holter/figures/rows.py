@@ -36,8 +36,8 @@ def full_row(folder: Path, record: RecordLike, verdict: Verdict, lasted_words: s
     """The row with the verdict's own words."""
     table = examined(record)
     first = verdict.findings[0] if verdict.findings else None
-    kind = verdict.ending.kind
-    tone = "wait" if kind == "running" else "good" if verdict.healthy else "bad"
+    kind = "looked at" if verdict.looked_at else verdict.ending.kind
+    tone = "unknown" if verdict.looked_at else "wait" if kind == "running" else "good" if verdict.healthy else "bad"
     why = first.claim if first is not None else verdict.ending.claim
     row = {**_facts(folder, table), **now_of(table)}
     said = {"kind": kind, "tone": tone, "cause": first.cause if first else "", "why": mask(why), "known": True}

@@ -14,4 +14,7 @@ def bytes_of(amount: int | str) -> int:
     found = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?I?)B?\s*", amount.upper())
     if found is None or found[1].count(".") > 1 or found[1] == "." or found[2] == "I":
         raise ValueError(f"{amount!r} is not an amount of memory. Write it as 24GB or 512MB")
-    return int(float(found[1]) * _UNITS[found[2]])
+    amount_of = float(found[1]) * _UNITS[found[2]]
+    if amount_of == float("inf"):
+        raise ValueError(f"{amount!r} is more memory than there can be")
+    return int(amount_of)

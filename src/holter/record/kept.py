@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from holter.record.recent import recent
 _LEAVING = ".deleted-"
 _CHECKED = ".size-checked"  # its time tells when it was last looked at how much all of them take
 _DAY = 86400.0
-_SILENT = 600.0  # a recorder writes each second; what one on another machine still writes is told by that alone
+_SILENT = 600.0  # a recorder writes each second
 # What records may take where nobody has said anything: as little as a system's own log takes.
 _MOST_BYTES, _PART_OF_DISK = 5 * 10**9, 10
 
@@ -33,21 +34,30 @@ class Kept:
 
     @property
     def live(self) -> bool:
-        """Tell whether it is still being recorded, here or on another machine that shares the folder."""
+        """Tell whether it is still being recorded.
+
+        A recorder in another container or on another machine can't be seen from here, and one that begins has written
+        nothing that can be read: what was written to just now is taken as live.
+        """
         try:
             record = recent(self.folder)
         except DamagedRecord:
-            return False
-        elsewhere = record.recorder_lost and record.meta.get("host") != socket.gethostname()
-        return record.live or (elsewhere and time.time() - self.written < _SILENT)
+            return self._written_just_now
+        return record.live or (record.recorder_lost and self._written_just_now)
+
+    @property
+    def _written_just_now(self) -> bool:
+        return time.time() - self.written < _SILENT
 
 
 def kept_runs(base: Path) -> list[Kept]:
-    """All records, the oldest first."""
-    return [kept_run(place.runs_folder(base) / run_id) for run_id in place.run_ids(base)]
+    """All records of this user, the oldest first; those of others in a shared folder are theirs to delete."""
+    folders = [place.runs_folder(base) / run_id for run_id in place.run_ids(base)]
+    return [kept_run(folder) for folder in folders if _is_mine(folder)]
 
 
 def kept_run(folder: Path) -> Kept:
+    linked = folder.is_symlink()  # then the record itself lies elsewhere, and stays
     taken, written = 0, 0.0
     for path, _, files in os.walk(folder):
         for name in (".", *files):
@@ -55,15 +65,25 @@ def kept_run(folder: Path) -> Kept:
                 about = os.lstat(os.path.join(path, name))
             except OSError:
                 continue  # deleted meanwhile
-            taken += about.st_blocks * 512
+            taken += 0 if linked else about.st_blocks * 512
             written = max(written, about.st_mtime)
     return Kept(folder.name, folder, taken, written)
 
 
+def _is_mine(folder: Path) -> bool:
+    try:
+        return os.lstat(folder).st_uid == os.geteuid()
+    except OSError:
+        return False  # deleted meanwhile
+
+
 def delete(folder: Path) -> None:
-    """Take a record away: under another name first, so that nobody reads half of it."""
+    """Take a record away: under another name first, so that nobody reads half of it. Its number is not given again."""
+    if not _is_mine(folder):
+        raise PermissionError(errno.EPERM, "it is another user's", str(folder))
+    place.give_no_more(folder)
     if folder.is_symlink():
-        folder.unlink()  # the record itself lies elsewhere
+        folder.unlink()
         return
     leaving = folder.with_name(f"{_LEAVING}{folder.name}-{os.getpid()}")
     folder.rename(leaving)
@@ -73,7 +93,8 @@ def delete(folder: Path) -> None:
 def clear_half_deleted(base: Path) -> None:
     """Delete what an interrupted deletion has left."""
     for leaving in place.runs_folder(base).glob(f"{_LEAVING}*"):
-        shutil.rmtree(leaving, ignore_errors=True)
+        if _is_mine(leaving):
+            shutil.rmtree(leaving, ignore_errors=True)
 
 
 def over_the_limit(
@@ -106,9 +127,11 @@ def keep_the_disk_free(base: Path, limit: float | None = None) -> list[Kept]:
     clear_half_deleted(base)
     if limit is None:
         disk = os.statvfs(base)
-        limit = min(_MOST_BYTES, disk.f_blocks * disk.f_frsize / _PART_OF_DISK)
-    newest = time.time() - _DAY
-    gone = over_the_limit(kept_runs(base), limit, lambda run: run.written < newest)
-    for run in gone:
-        delete(run.folder)
+        part = disk.f_blocks * disk.f_frsize / _PART_OF_DISK
+        limit = min(_MOST_BYTES, part) if part else _MOST_BYTES  # some file systems do not tell their size
+    newest, gone = time.time() - _DAY, []
+    for run in over_the_limit(kept_runs(base), limit, lambda run: run.written < newest):
+        with contextlib.suppress(OSError):  # the next one may go all the same
+            delete(run.folder)
+            gone.append(run)
     return gone

@@ -22,6 +22,7 @@ TAIL = "output.tail"
 STACKS = "stacks"
 AGENT_FILES = "guests"
 
+_DELETED = ".last-deleted-"  # and a number, in the name of an empty file
 _RUN_ID = re.compile(r"r-(\d{4,9})")
 
 
@@ -71,10 +72,26 @@ def runs_folder(base: Path) -> Path:
 def run_ids(base: Path) -> list[str]:
     """The ids of all runs, oldest first."""
     try:
-        names = [entry.name for entry in os.scandir(runs_folder(base)) if _RUN_ID.fullmatch(entry.name)]
+        found = [entry for entry in os.scandir(runs_folder(base)) if _RUN_ID.fullmatch(entry.name)]
+        names = [entry.name for entry in found if entry.is_dir()]
     except OSError:
         return []
     return sorted(names, key=lambda name: int(name[2:]))
+
+
+def give_no_more(folder: Path) -> None:
+    """Remember the number of a run that is deleted, as far as it is the highest: a new run must not be taken for it."""
+    runs, number = folder.parent, int(folder.name[2:])
+    higher = _highest_deleted(runs)
+    if number > higher:
+        (runs / f"{_DELETED}{number:04d}").touch(mode=0o600)
+        with contextlib.suppress(OSError):
+            (runs / f"{_DELETED}{higher:04d}").unlink()
+
+
+def _highest_deleted(runs: Path) -> int:
+    numbers = [path.name.removeprefix(_DELETED) for path in runs.glob(f"{_DELETED}*")]
+    return max((int(number) for number in numbers if _RUN_ID.fullmatch(f"r-{number}")), default=0)
 
 
 def new_run(base: Path) -> Path:
@@ -82,8 +99,7 @@ def new_run(base: Path) -> Path:
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     runs = runs_folder(base)
     runs.mkdir(mode=0o700, exist_ok=True)
-    known = run_ids(base)
-    number = int(known[-1][2:]) + 1 if known else 1
+    number = max([int(run_id[2:]) for run_id in run_ids(base)[-1:]] + [_highest_deleted(runs)]) + 1
     while True:
         folder = runs / f"r-{number:04d}"
         try:

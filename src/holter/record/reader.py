@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import socket
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -85,13 +86,18 @@ def find(name: str | None, base: Path | None = None) -> Path:
         if not os.path.lexists(folder / place.META):
             raise DamagedRecord(f"{name} is a folder without {place.META}, so it is not a record of Holter's")
         return folder
-    for run_id in reversed(ids):
-        try:
-            if read_meta(place.runs_folder(base) / run_id).get("name") == name:
-                return place.runs_folder(base) / run_id
-        except DamagedRecord:
-            continue
+    for found in named(name, base):
+        return found
     raise UnknownRun(f"there is no run {name!r} in {base}", "See the runs with: holter ls")
+
+
+def named(name: str, base: Path) -> Iterator[Path]:
+    """The folders of all runs with this --name, the newest first."""
+    for run_id in reversed(place.run_ids(base)):
+        folder = place.runs_folder(base) / run_id
+        with contextlib.suppress(DamagedRecord):
+            if read_meta(folder).get("name") == name:
+                yield folder
 
 
 def read_meta(folder: Path) -> dict[str, Any]:

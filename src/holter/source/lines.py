@@ -162,10 +162,10 @@ def settings_of(lines: Sequence[str], ending: str) -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def handler_around(lines: Sequence[str], line: int, *, catches_all: bool = False) -> int | None:
+def handler_around(lines: Sequence[str], line: int, *, silent: bool = False) -> int | None:
     """Give the line of the innermost `except` that catches what a line raises, and does not raise it again.
 
-    With `catches_all` it is one that catches any error, and not one kind that may be meant.
+    With `silent` it catches any error, not one kind that may be meant, comes first, and says nothing of it.
     """
     tree = tree_of(lines)
     if tree is None:
@@ -173,7 +173,8 @@ def handler_around(lines: Sequence[str], line: int, *, catches_all: bool = False
     for node in reversed([node for node in _around(tree, line) if isinstance(node, ast.Try)]):
         guarded = node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
         quiet = [handler for handler in node.handlers if not any(isinstance(x, ast.Raise) for x in ast.walk(handler))]
-        quiet = [handler for handler in quiet if not catches_all or _catches_all(handler)]
+        if silent:
+            quiet = [one for one in quiet if one is node.handlers[0] and _catches_all(one) and not _tells(one)]
         if guarded and quiet:
             return quiet[0].lineno
     return None
@@ -185,17 +186,21 @@ def _catches_all(handler: ast.ExceptHandler) -> bool:
     return caught is None or any(isinstance(one, ast.Name) and one.id in _EVERYTHING for one in parts)
 
 
-# What people tell themselves with: print and the methods of a logger.
+def _tells(part: ast.AST) -> bool:
+    return any(isinstance(node, ast.Call) and called_name(node) in TELLING for node in ast.walk(part))
+
+
 _BRANCHES = (ast.If, ast.FunctionDef, ast.AsyncFunctionDef, ast.Try)
 _EVERYTHING = ("Exception", "BaseException")
-_TELLING = ("print", "echo", "write", "log", "info", "warning", "warn", "error", "critical", "exception")
+# What people tell themselves with: print and the methods of a logger.
+TELLING = ("print", "echo", "write", "log", "info", "warning", "warn", "error", "critical", "exception", "print_exc")
 
 
 def told_before(lines: Sequence[str], line: int) -> bool:
     """Tell whether a message in words is printed or logged ahead of a line, in the same branch or function."""
     tree = tree_of(lines)
     inside = [node for node in _around(tree, line) if isinstance(node, _BRANCHES)] if tree is not None else []
-    if not inside or isinstance(inside[-1], ast.Try):
+    if tree is None or not inside or isinstance(inside[-1], ast.Try) or _on_an_error(tree, lines, line):
         return False  # what is said of an error is no plan
     blocks = (inside[-1].body, getattr(inside[-1], "orelse", []))
     block = next((one for one in blocks if one and one[0].lineno <= line <= (one[-1].end_lineno or 0)), [])
@@ -203,9 +208,17 @@ def told_before(lines: Sequence[str], line: int) -> bool:
         nodes = list(ast.walk(statement))
         if any(isinstance(node, _LOOPS) for node in nodes):
             return False  # what was said before the work is no word on why it ends
-        if any(isinstance(node, ast.Call) and called_name(node) in _TELLING and _in_words(node) for node in nodes):
+        if any(isinstance(node, ast.Call) and called_name(node) in TELLING and _in_words(node) for node in nodes):
             return True
     return False
+
+
+def _on_an_error(tree: ast.AST, lines: Sequence[str], line: int) -> bool:
+    """Tell whether a line, or a call of the function that it stands in, stands in an `except`."""
+    handlers = [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+    name = function_around(lines, line)
+    called = [at for at, _ in calls_of(lines, (name,))] if name else []
+    return any(one.lineno <= at <= (one.end_lineno or 0) for one in handlers for at in (line, *called))
 
 
 def _in_words(call: ast.Call) -> bool:

@@ -38,9 +38,9 @@ def row_of(verdict: Verdict, lasted: float | None = None) -> RunRow:
         lasted = ended - began
     start = float(began) if isinstance(began, (int, float)) else None
     kind, words = verdict.ending.kind, run.get("command")
-    left_alone = kind == "running" and ended is not None  # by `holter attach`: what became of it nobody knows
     return RunRow(
-        str(run.get("id") or ""), str(run.get("name") or ""), start, lasted, "looked at" if left_alone else kind, why,
+        str(run.get("id") or ""), str(run.get("name") or ""), start, lasted,
+        "looked at" if verdict.looked_at else kind, why,
         cause=verdict.findings[0].cause if verdict.findings else "",
         healthy=None if kind == "running" else verdict.healthy,
         command=tuple(map(str, words)) if isinstance(words, list) else (),

@@ -102,8 +102,7 @@ def healthy_line(verdict: Verdict, shown: Figures, color: bool = False) -> str:
     """Say in one line that all is well, and what was done."""
     mark, style = _MARKS.get(verdict.ending.kind, ("✓", "good"))
     state, took = "completed" if verdict.ending.kind == "completed" else "is running", ""
-    looked_at = state == "is running" and verdict.run.get("ended") is not None
-    if looked_at:
+    if verdict.looked_at:
         state = "was running when it was looked at"
     elif shown.lasted is not None:
         took = f" in {duration(shown.lasted)}" if state == "completed" else f", {duration(shown.lasted)} in"

@@ -41,7 +41,7 @@ class Frame:
 
     @property
     def short(self) -> str:
-        return f"{short_path(self.file)}:{self.line}"
+        return f"{short_path(self.file)}:{self.line}" if self.line else short_path(self.file)  # a library without lines
 
     @property
     def place(self) -> str:

@@ -6,9 +6,9 @@ A generator is empty after the first pass, and a `for` over it then does nothing
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from holter.source.lines import called_name, calls_of, function_around, handler_around, tree_of
+from holter.source.lines import TELLING, called_name, calls_of, function_around, handler_around, tree_of
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _ONE_SHOT_CALLS = frozenset(("iter", "zip", "map", "filter", "enumerate", "reader", "DictReader", "islice", "chain"))
@@ -43,7 +43,7 @@ def as_long_as_its_input(lines: Sequence[str]) -> int | None:
     """Give the line of the one training loop that ends with its input: `zip(range(steps), batches)`, never left early.
 
     None where there are several loops, or another way out, or where the number is no plan but a bound: what a schedule
-    or a message uses as well is meant to be reached.
+    uses as well is meant to be reached, and what is only printed is not.
     """
     tree = tree_of(lines)
     loops = [node for node in ast.walk(tree) if isinstance(node, ast.For) and _trains(node)] if tree is not None else []
@@ -58,12 +58,20 @@ def as_long_as_its_input(lines: Sequence[str]) -> int | None:
     if len(counted) != 1 or len(iterated.args) < 2 or isinstance(counted[0].args[-1], ast.Constant):
         return None
     planned = ast.dump(counted[0].args[-1])
-    used = sum(isinstance(node, ast.expr) and ast.dump(node) == planned for node in ast.walk(tree or loops[0]))
+    used = sum(isinstance(node, ast.expr) and ast.dump(node) == planned for node in _but_messages(tree or loops[0]))
     return loops[0].lineno if used > 1 else None
 
 
+def _but_messages(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes, without what is only printed or logged."""
+    if not (isinstance(node, ast.Call) and called_name(node) in TELLING):
+        yield node
+        for child in ast.iter_child_nodes(node):
+            yield from _but_messages(child)
+
+
 def swallowing_handler(lines: Sequence[str]) -> int | None:
-    """Give the `except` that catches everything around a training loop without any way out of its own.
+    """Give the `except` that catches everything, without a word, around a training loop with no way out of its own.
 
     Such a loop that ends early was left by an error, and here is where it went.
     """
@@ -75,7 +83,7 @@ def swallowing_handler(lines: Sequence[str]) -> int | None:
     if any(isinstance(node, (ast.Break, ast.Return, ast.Raise)) for node in ast.walk(outer)):
         return None
     called = [at for at, _ in calls_of(lines, (function_around(lines, outer.lineno),))]
-    caught = [handler_around(lines, at, catches_all=True) for at in (outer.lineno, *called)]
+    caught = [handler_around(lines, at, silent=True) for at in (outer.lineno, *called)]
     return next((line for line in caught if line is not None), None)
 
 

@@ -151,9 +151,11 @@ def exit_line(record: RecordLike) -> Frame | None:
 
 
 def explained_exit(record: RecordLike) -> Frame | None:
-    """Give the line that called for the exit in a branch that first printed or logged why."""
+    """Give the line that called for the exit in a branch that first printed or logged why, with no error before it."""
     line = exit_line(record)
-    return line if line is not None and told_before(record.source(line.file), line.line) else None
+    if line is None or swallowed_error(record) is not None:
+        return None
+    return line if told_before(record.source(line.file), line.line) else None
 
 
 def _amid_steps(record: RecordLike, m: float) -> bool:

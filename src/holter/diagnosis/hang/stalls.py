@@ -12,7 +12,7 @@ from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import ended_at
 from holter.record.events.agent import UncaughtException
 from holter.record.events.recorder import SignalReceived, Stacks, Stall, StallOver
-from holter.record.events.timeline import StepWindow
+from holter.record.events.timeline import Sample, StepWindow
 from holter.units import duration
 
 # Code longer than this stands on its own line of a verdict, not within a sentence.
@@ -57,13 +57,15 @@ def open_stall(record: RecordLike) -> Stall | None:
 def _given_up_on(record: RecordLike) -> Stall | None:
     """Give a wait for data that somebody ended, though a worker was still busy with it: at one place, at every look.
 
-    While a run is on, that may yet be a large sample. Of one that was ended meanwhile it is what there is to say.
+    While a run is on, that may yet be a large sample. Of one that was ended meanwhile it is what there is to say. Each
+    batch that came, one of a validation too, is a sign of life.
     """
     progress, end = progress_of(record), ended_at(record)
-    since = progress.last_step_m
-    if end is None or since is None:
+    if end is None or progress.last_step_m is None:
         return None
-    end = min(end, _asked_to_end(record, since))
+    end = min(end, _asked_to_end(record, progress.last_step_m))
+    agents = (agent for line in record.of(Sample) if line.m < end for agent in line.agents if agent.pid == progress.pid)
+    since = max(progress.last_step_m, *(agent.activity or 0.0 for agent in agents), 0.0)
     longest = max((line.max or 0.0 for line in record.of(StepWindow) if line.pid == progress.pid), default=0.0)
     limit = max(_GIVEN_UP_S, _GIVEN_UP_TIMES * longest)
     looks = [event for event in record.of(Stacks) if event.reason == "slow" and since < event.m < end]

@@ -31,8 +31,8 @@ def prove(state, call):
     if call.size < 2:
         raise Unsplittable("the batch has one sample" if call.size else "the batch has no samples")
     torch, module = state.torch, call.module
-    _refuse(torch, module)
-    around = Around(state, module)
+    refuse(torch, module)
+    around = Around(state, modules_of(module))
     around.settle()
     counts = joining.label_counts(torch, call.leaves, call.axes)
     picked = _unlike_pair(counts)
@@ -119,7 +119,7 @@ def _outputs(state, pair, begin, end):
 # --- what is known without a call -----------------------------------------------------------------------------
 
 
-def _refuse(torch, module):
+def refuse(torch, module):
     """Raise for what no proof could show: weights that are not there, hooks that would see each chunk."""
     if any(getattr(torch.nn.modules.module, "_global" + table, None) for table in _HOOKS):
         raise Unsplittable("a hook on all modules would see each chunk by itself")
@@ -137,6 +137,9 @@ def _refuse(torch, module):
             raise Unsplittable("its weights are of a kind of their own, %s" % type(weight).__name__)
         if weight.device.type == "meta" or not weight.is_leaf:
             raise Unsplittable("its weights %s" % ("are not in memory" if weight.is_leaf else "are computed"))
+    for buffer in buffers_of(module):
+        if type(buffer) is not torch.Tensor or buffer.layout is not torch.strided or buffer.device.type == "meta":
+            raise Unsplittable("its buffers are of a kind of their own, %s" % type(buffer).__name__)
 
 
 def returned(torch, unknown):
@@ -241,11 +244,12 @@ class Around:
     """What a call of the model may change beside what it returns, as it was before.
 
     Buffers, attributes, what lists, dicts and sets among them hold, and the random generators: a call that failed in
-    the middle has moved some of them, and is made again.
+    the middle has moved some of them, and is made again. Of buffers beyond `max_bytes` it is only known whether an
+    operation has written to them.
     """
 
-    def __init__(self, state, module):
-        self.torch, self.module, self.device = state.torch, module, state.device
+    def __init__(self, state, modules, max_bytes=float("inf")):
+        self.torch, self.modules, self.device = state.torch, list(modules), state.device
         self.apart = {id(norm) for norm in state.norms}
         self.random = RandomState(self.torch, self.device)
         self.tables = [(table, dict(table)) for table in self._tables()]
@@ -253,17 +257,33 @@ class Around:
         self.contents = [
             (value, value.copy()) for value in held if type(value) in (list, dict, set) and len(value) <= _MAX_CONTENTS
         ]
-        with self.torch.no_grad():
-            self.copies = [(buffer, buffer.clone()) for buffer in buffers_of(module)]
+        self.copies, self.versions = self._copied(state.split.unseen.is_plain, max_bytes)
+
+    def _copied(self, is_plain, max_bytes):
+        """Buffers with a copy and a name of each, None for what BatchNorm moves; and the others with their version."""
+        copies, versions, seen, strided = [], [], set(), self.torch.strided
+        for layer in self.modules:
+            for name, buffer in layer.__dict__["_buffers"].items():
+                if buffer is None or id(buffer) in seen or not is_plain(buffer) or buffer.layout is not strided:
+                    continue
+                seen.add(id(buffer))
+                size = buffer.numel() * buffer.element_size()
+                if size > max_bytes or 0 in buffer.stride():  # elements that lie at one place can't be written back
+                    versions.append((buffer, _version(buffer)))
+                else:
+                    max_bytes -= size
+                    name = None if id(layer) in self.apart else "%s.%s" % (type(layer).__name__, name)
+                    copies.append((buffer, buffer.detach().clone(), name))
+        return copies, versions
 
     def _tables(self):
-        for layer in modules_of(self.module):
+        for layer in self.modules:
             yield layer.__dict__
-            yield layer._buffers
+            yield layer.__dict__["_buffers"]
 
     def _marks(self):
         found = {}
-        for layer in modules_of(self.module):
+        for layer in self.modules:
             if id(layer) in self.apart:
                 continue
             for table in (layer.__dict__, layer._buffers):
@@ -274,7 +294,7 @@ class Around:
 
     def _mark(self, value):
         if isinstance(value, self.torch.Tensor):
-            return id(value), 0 if value.is_inference() else value._version
+            return id(value), _version(value)
         if isinstance(value, (list, dict, set)):
             return id(value), len(value)
         return value if isinstance(value, _PLAIN) else id(value)
@@ -293,11 +313,15 @@ class Around:
             if now.get(where) != self.marks.get(where):
                 name = (now.get(where) or self.marks.get(where))[0]
                 raise Unsplittable("each call changes %s.%s" % (name, where[1]))
+        # Running statistics are written to past their version.
+        for buffer, copy, name in self.copies:
+            if name is not None and not self.torch.equal(buffer, copy):
+                raise Unsplittable("each call changes %s" % name)
         if self.random.others_drew(RandomState(self.torch, self.device)):
             raise Unsplittable("it draws random numbers with Python's or NumPy's generators")
 
     def undo(self):
-        """Make it all as it was."""
+        """Make it all as it was; tells whether it is. A graph that was made before may go on: no version is moved."""
         for table, before in self.tables:
             if len(table) != len(before) or any(table.get(key) is not value for key, value in before.items()):
                 table.clear()
@@ -305,10 +329,15 @@ class Around:
         for held, copy in self.contents:
             held.clear()
             (held.extend if type(held) is list else held.update)(copy)
-        with self.torch.no_grad():
-            for buffer, copy in self.copies:
-                buffer.copy_(copy)
+        for buffer, copy, name in self.copies:
+            if name is None or not self.torch.equal(buffer, copy):
+                buffer.data.copy_(copy)
         self.random.put_back()
+        return all(_version(buffer) == version for buffer, version in self.versions)
+
+
+def _version(tensor):
+    return 0 if tensor.is_inference() else tensor._version
 
 
 # --- Stand-ins for a model's weights, which gather the gradients of all chunks before the weights themselves see any

@@ -33,7 +33,10 @@ class State:
                     self._take((id(p), key), value)
         for model in models:
             for buffer in buffers_of(model):
-                self.buffers["buffer", id(buffer)] = buffer
+                if type(buffer) is not torch.Tensor or buffer.layout is not torch.strided:
+                    raise CantCopy("the model has a buffer of a kind of its own, %s" % type(buffer).__name__)
+                if 0 not in buffer.stride():  # else many of its elements lie at one place, and none is written to
+                    self.buffers["buffer", id(buffer)] = buffer
         for scaler in scalers:
             for name in ("_scale", "_growth_tracker"):
                 tensor = getattr(scaler, name, None)

@@ -26,6 +26,8 @@ from .proof import Around
 from .split_state import SplitState
 
 _LOOK_EVERY_SECONDS = 0.5
+_COPIED_IN_CALM = 16 << 20  # bytes of buffers, in case a call fails and is made again
+_CHANGED = "the call that failed had changed its inputs, weights, buffers or random numbers"
 # These hand their call on to a model that they hold, with doings of their own around it that must happen once.
 _WRAPPERS = ("DistributedDataParallel",)
 _NOT_OURS = ("DataParallel", "FullyShardedDataParallel")
@@ -88,7 +90,7 @@ class Split:
             # class is another one for each that derives from it.
             inner = own or super(cls, type(module)).__call__  # type: ignore[misc]
             try:
-                if self.inside or is_compiling() or is_seen():
+                if is_compiling() or self.inside or is_seen():  # a compiler would hold us against what it asked first
                     return inner(module, *args, **kwargs)
                 if grad_enabled():
                     return self.call(module, inner, args, kwargs)
@@ -137,8 +139,8 @@ class Split:
         try:
             if state.rows:
                 call = self._opened(state, inner, args, kwargs, False)
-            if call is None and not state.is_calm(args, kwargs):
-                around = Around(state, module)
+            if call is None and not state.is_calm_evaluation(args, kwargs):
+                around = Around(state, modules_of(module), _COPIED_IN_CALM)
         except Exception as error:
             self.agent.guard.caught("split", error)
         rows = state.rows_for(call) if call is not None else 0
@@ -146,15 +148,20 @@ class Split:
             return self._in_chunks(call, rows, None, args, kwargs)
         try:
             with state.budget.wall:
-                return self._full_batch(module, inner, args, kwargs)
+                out = self._full_batch(module, inner, args, kwargs)
         except Exception as error:
             if not is_oom(error):
                 raise
             failed = error
+        else:
+            if around is not None:
+                self.agent.guard(state.was_evaluated)(args, kwargs)
+            return out
         let_go(failed)
         state.budget.ran_out()
-        if around is not None:
-            around.undo()
+        if module.training if around is None else not self.agent.guard(around.undo)():
+            self.report_declined(state, "an evaluation: %s" % _CHANGED)
+            raise failed
         call = self.agent.guard(Call)(state, inner, args, kwargs, with_graph=False)
         if call is None:
             return self._once_more(state, inner, failed, args, kwargs)
@@ -181,7 +188,7 @@ class Split:
     def _watched(self, call, args, kwargs):
         """A call that may come near the limit: run as it is, and what it would take to run it again is known."""
         state, free = call.state, call.state.budget.free()
-        around = self.agent.guard(Around)(state, call.module)
+        around = self.agent.guard(Around)(state, modules_of(call.module), _COPIED_IN_CALM)
         if around is None:
             return self._full_batch(call.module, call.inner, args, kwargs)
         call.let_go()
@@ -197,9 +204,9 @@ class Split:
             return out
         let_go(failed)
         state.budget.ran_out()
-        around.undo()
-        if not call.takes_again() or not call.is_untouched():
-            state.decline("the call that failed had changed its inputs, weights or random numbers")
+        undone = self.agent.guard(around.undo)()
+        if not call.takes_again() or not call.is_untouched() or not undone:
+            state.decline(_CHANGED)
             raise failed
         return self._in_chunks(call, 0, failed, args, kwargs)
 
@@ -210,8 +217,9 @@ class Split:
 
     def _in_chunks(self, call, rows, failed, args, kwargs):
         """Run a call in chunks; where that can't be, it is the user's own again, with the error that it had."""
-        state, inner, around = call.state, call.inner, Around(call.state, call.module)
+        state, inner, around = call.state, call.inner, None
         try:
+            around = Around(state, modules_of(call.module))
             with state.budget.wall:
                 return self._joined(self._proven(call, args, kwargs), rows)
         except Unsplittable as error:
@@ -220,7 +228,8 @@ class Split:
             self.agent.guard.caught("split", error)
             let_go(error)
             why = "a chunk of it failed: %s" % type(error).__name__
-        around.undo()
+        if around is not None:
+            self.agent.guard(around.undo)()
         if call.with_graph:
             state.decline(why)
         else:

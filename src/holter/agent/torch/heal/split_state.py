@@ -31,6 +31,7 @@ class SplitState:
         self.draws = False  # whether a call draws random numbers
         self.declined = None
         self.comfortable = 0  # elements of inputs with which there was memory to spare
+        self.comfortable_evaluation = 0  # the same of a call without gradients
         self.rows = {}  # shapes without the batch -> how many samples fit at once
         self.calls = {}  # the same and the batch's size -> calls in chunks
         self.norms = [m for m in modules_of(module) if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
@@ -58,6 +59,7 @@ class SplitState:
     def refresh(self):
         """Before a cut: the weights may be others by now, or lie elsewhere."""
         if self.weights is None or not self.weights.still_true():
+            proof.refuse(self.torch, self.module())
             self.weights = proof.StandIns(self.torch, self.module())
         device = self.weights.weights[0].device if self.weights.weights else self.device
         if device != self.device:
@@ -76,9 +78,21 @@ class SplitState:
         """Tell whether a call is no larger than one that left memory to spare."""
         if self.rows or self.split.asked > 1:
             return False
+        return self._elements(args, kwargs) <= self.comfortable
+
+    def is_calm_evaluation(self, args, kwargs):
+        """The same of a call without gradients."""
+        return not self.rows and self._elements(args, kwargs) <= max(self.comfortable, self.comfortable_evaluation)
+
+    def _elements(self, args, kwargs):
         is_plain = self.split.unseen.is_plain  # to ask a tensor of another kind is an operation of its owner's
         size = elements(args, is_plain)
-        return (size + elements(kwargs.values(), is_plain) if kwargs else size) <= self.comfortable
+        return size + elements(kwargs.values(), is_plain) if kwargs else size
+
+    def was_evaluated(self, args, kwargs):
+        """A call without gradients went through: with memory to spare those of this size are let pass from here on."""
+        if self.budget.used() < _COMFORT_SHARE * self.budget.limit:
+            self.comfortable_evaluation = max(self.comfortable_evaluation, self._elements(args, kwargs))
 
     def went_at_once(self, call, cost, output_bytes):
         """A full forward went through: with memory to spare calls of this size are let pass from here on."""
@@ -91,7 +105,7 @@ class SplitState:
     def look_again(self):
         """Now and then, where nothing is watched: does it still fit with memory to spare?"""
         if self.budget.used() > _COMFORT_SHARE * self.budget.limit:
-            self.comfortable = 0
+            self.comfortable = self.comfortable_evaluation = 0
 
     # --- while it is called -------------------------------------------------------------------------------
 

@@ -56,9 +56,13 @@ class Plan:
         if passes and passes != self.epoch and not self.known:
             self._epoch_is(passes)
         if self.told is None and not self.known:
-            loops = loops_around(sys._getframe(2))
+            frame = sys._getframe(2)
+            loops = loops_around(frame)
             if length:
-                self.tell(beat, epochs=_around_the_loader(loops), per_epoch=length, source="loop")
+                # `zip(range(steps), loader)` is the loop over the loader itself: its number is one of steps.
+                passes = loops_around(frame, zipped=False)
+                steps = prod(loops) if passes != loops else 0
+                self.tell(beat, epochs=_around_the_loader(passes), per_epoch=length, steps=steps, source="loop")
             else:
                 epochs = loops[0] if len(loops) > 1 else 0
                 self.tell(beat, epochs=epochs, steps=prod(loops) if loops else 0, source="loop")
@@ -107,20 +111,21 @@ def _around_the_loader(loops):
     return loops[0] if loops else 0
 
 
-def loops_around(frame):
+def loops_around(frame, zipped=True):
     """The lengths of the loops around a step in the user's own frames, outermost first.
 
-    Only that of a `for ... in range(N)` is known; any other counts as 0, so that a product with it is 0 too.
+    Only that of a `for ... in range(N)` is known; any other counts as 0, so that a product with it is 0 too. With
+    `zipped` so is that of a range that stands first in a `zip`.
     """
     found = []
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
-            found = _ranges_around(frame) + found
+            found = _ranges_around(frame, zipped) + found
         frame = frame.f_back
     return found
 
 
-def _ranges_around(frame):
+def _ranges_around(frame, zipped):
     source = "".join(linecache.getlines(frame.f_code.co_filename))
     if not source or len(source) > 2_000_000:
         return []
@@ -129,7 +134,7 @@ def _ranges_around(frame):
         if not isinstance(node, (ast.For, ast.While)) or not node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
             continue
         if _in_same_function(node, frame):
-            counts.append(_count(node.iter, frame) if isinstance(node, ast.For) else 0)
+            counts.append(_count(node.iter, frame, zipped) if isinstance(node, ast.For) else 0)
     return counts
 
 
@@ -138,7 +143,7 @@ def _in_same_function(node, frame):
     return node.lineno >= first
 
 
-def _count(call, frame):
+def _count(call, frame, zipped):
     """The number of passes of `range(...)`, also inside `tqdm(...)`, `trange(...)` or `enumerate(...)`."""
     while isinstance(call, ast.Call) and isinstance(call.func, (ast.Name, ast.Attribute)):
         name = call.func.id if isinstance(call.func, ast.Name) else call.func.attr
@@ -147,7 +152,7 @@ def _count(call, frame):
             if bounds and all(type(bound) is int for bound in bounds):
                 return len(range(*bounds))
             return 0
-        if not call.args:
+        if not call.args or (name == "zip" and not zipped):
             return 0
         call = call.args[0]
     return 0

@@ -27,7 +27,8 @@ def data(record: RecordLike, ending: Ending) -> Finding | None:
     workers with far more than their batches.
     Why it matters: the limit is met by the size of a file, not by the training.
     May be confused with: a model that does not fit; a leak in a loop that Holter sees no steps of.
-    How sure: a hypothesis, or supported where a single allocation asked for more than the limit.
+    How sure: a hypothesis; supported where a single allocation asked for more than the limit, or where data workers
+    took most of the memory and far more than their batches.
     Cure: stream or memory-map it.
     """
     found = exhaustion_of(record, ending)
@@ -39,7 +40,8 @@ def data(record: RecordLike, ending: Ending) -> Finding | None:
     ]
     if found.curve is not None and taken_by_workers(record)[1] >= GOOD_PART * found.curve.peak:
         cures.append(Cure("use fewer workers: each loads its own", "", "equivalent"))
-    claim = f"loading may take more than there is: {found.words}"
+    takes = "may take" if found.grade == "hypothesis" else "takes"
+    claim = f"loading {takes} more than there is: {found.words}"
     return Finding("oversize.data", found.grade, claim, found.evidence, found.culprit, tuple(cures))
 
 

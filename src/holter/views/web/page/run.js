@@ -6,7 +6,9 @@ import { act, evidence, findingBlock } from "holter/finding.js";
 import { wall } from "holter/format.js";
 import { showAttachments } from "holter/attachments.js";
 
-const tone = (doc) => (doc.ending.kind === "running" ? "wait" : doc.healthy ? "good" : "bad");
+// A process that `holter attach` looked at went on: what became of it nobody knows.
+const kind = (doc) => (doc.ending.kind === "running" && doc.run.ended !== null ? "looked at" : doc.ending.kind);
+const tone = (doc) => ({ running: "wait", "looked at": "unknown" })[kind(doc)] || (doc.healthy ? "good" : "bad");
 
 export class RunPage {
   constructor(host, { more = null } = {}) {
@@ -61,7 +63,7 @@ export class RunPage {
         "p",
         { class: "kicker" },
         h("span", { class: `dot ${tone(doc)}` }),
-        h("span", { class: "kind" }, doc.ending.kind.replace("-", " ")),
+        h("span", { class: "kind" }, kind(doc).replace("-", " ")),
         run.name ? h("span", { class: "name" }, run.name) : null,
         run.started ? h("time", {}, wall(run.started)) : null,
       ),
