@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from holter.agent.heal.state_owner import Checkpoints, Training, content, plain
+from holter.agent.heal.state_owner import Checkpoints, Training, content, is_shown, plain
+from holter.agent.keras.heal.resume import Backups, _is_plain
 from holter.agent.torch.heal.loop_state import Snapshot, put_back
 from tests.agent.agent_run import Run, printed_alone, run
 from tests.needs import needs
@@ -132,6 +134,10 @@ for rate in (0.1, 0.001):
     open(str(rate), "w").close()
     strike()
 """
+# The rate stands in a function of the script's, which a library's callback holds.
+SCHEDULES = RATES.replace("SGD(rate)", "SGD(0.05)").replace(
+    "verbose=0)", "verbose=0, callbacks=[keras.callbacks.LearningRateScheduler(lambda epoch: rate)])"
+)
 GRAPHS = """
 os.environ.update(KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="3")
 import keras, numpy as np
@@ -177,6 +183,7 @@ def keras_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]
     scripts = {name: (text, ("done1", "struck")) for name, text in {**SKIPPED, "killed": KILLED}.items()}
     others = {
         "rates": (RATES, ("0.1", "struck")),
+        "schedules": (SCHEDULES, ("0.1", "struck")),
         "graphs": (GRAPHS, ("relu", "struck")),
         "seeds": (SEEDS, ("1", "struck")),
         "kept": (KEPT, ("struck",)),
@@ -340,7 +347,9 @@ for number in range(5):
     assert len(resumed(second)) == 4
 
 
-@pytest.mark.parametrize(("name", "text"), [("rates", RATES), ("graphs", GRAPHS), ("seeds", SEEDS)])
+@pytest.mark.parametrize(
+    ("name", "text"), [("rates", RATES), ("schedules", SCHEDULES), ("graphs", GRAPHS), ("seeds", SEEDS)]
+)
 def test_what_differs_in_a_rate_an_operation_or_a_seed_is_another_training(
     tmp_path: Path, keras_alone: dict[str, list[str]], name: str, text: str
 ) -> None:
@@ -351,6 +360,52 @@ def test_what_differs_in_a_rate_an_operation_or_a_seed_is_another_training(
 
     assert second.out.splitlines() == keras_alone[name]
     assert resumed(second) == []
+
+
+def _function(rate: float, held: Any) -> Any:
+    """One of a module of its own, with a rate and something else among what it names."""
+    module = {"rate": rate, "held": held, "__name__": "__main__"}
+    exec(compile("def schedule(epoch):\n    return rate * held\n", "/home/u/train.py", "exec"), module)
+    return module["schedule"]
+
+
+def test_a_function_is_known_by_all_that_it_reads() -> None:
+    """Numbers that it names, closes over or has by default; where it reads anything else it is not known at all."""
+    closed, given = (lambda epoch, rate=rate: rate * epoch for rate in (0.1, 0.2))
+
+    assert plain(_function(0.1, 1)) == plain(_function(0.1, 1)) != plain(_function(0.2, 1))
+    assert plain(closed) != plain(given)
+    assert plain(partial(_function, rate=0.1)) != plain(partial(_function, rate=0.2))
+    assert is_shown(_function(0.1, 1))
+    assert is_shown(partial(_function(0.1, 1), 3))
+    assert not is_shown(_function(0.1, SimpleNamespace(alpha=2.0)))
+    assert not is_shown(_function(0.1, [1.0]))  # it may be another list by the time of the call
+    assert not is_shown(_function(0.1, _function(0.1, 1)))
+    assert not is_shown(SimpleNamespace(rate=0.1))
+
+
+def test_a_callbacks_data_are_no_count_of_its_own() -> None:
+    """What is kept of a callback with each epoch is small: arrays of data are passed over, whatever their kind."""
+    numpy = pytest.importorskip("numpy")
+
+    assert _is_plain([1, 2.0, {"best": numpy.float32(3.0)}])
+    assert _is_plain(numpy.zeros(100))
+    assert not _is_plain(numpy.zeros(1_000_000))
+    assert not _is_plain(numpy.zeros(3, dtype=[("name", object)]))
+
+
+def test_a_backup_that_can_not_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a disk that is full or nearly so: no half a file, and no try at each epoch."""
+    numpy = pytest.importorskip("numpy")
+    monkeypatch.setenv("HOLTER_STATE_DISK", str(tmp_path))
+    backups, path = Backups(SimpleNamespace()), tmp_path / "keras-1" / "backup"
+
+    with pytest.raises(AttributeError):
+        backups.write(str(path), lambda: (lambda: None, [numpy.zeros(3)]))  # as an error amid the writing
+    assert list(path.parent.iterdir()) == []
+    assert backups.write(str(path), lambda: ({}, [numpy.zeros(3)]))
+    assert not backups.write(str(path), lambda: ({}, [SimpleNamespace(nbytes=1 << 60)]))
+    assert [one.name for one in path.parent.iterdir()] == ["backup"]
 
 
 def test_data_that_differ_in_one_row_are_other_data() -> None:

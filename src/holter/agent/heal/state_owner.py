@@ -18,8 +18,9 @@ import json
 import os
 import sys
 import weakref
+from functools import partial
 from time import monotonic
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from ...record import environment
@@ -27,7 +28,7 @@ from ..core.user_frame import is_library_kind, is_user_file
 
 _NUMBERS, _WORDS = (bool, int, float, type(None)), (str, bytes, range)
 _ITEMS, _DEEP = 256, 6
-_MAX_ARRAYS, _MAX_BYTES, _MAX_OBJECTS = 64, 1 << 29, 1 << 18  # that are looked at
+_MAX_ARRAYS, _MAX_BYTES, _MAX_OBJECTS = 64, 1 << 28, 1 << 18  # that are looked at
 _NAMES = ("name", "registered_name")  # Keras numbers them through the process
 
 
@@ -62,9 +63,52 @@ def plain(value, words=True, deep=0):
     if is_library_kind(value) and hasattr(value, "shape") and hasattr(value, "dtype"):
         return kind, str(tuple(value.shape)), str(value.dtype)
     if isinstance(value, FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
-        return kind, value.__code__.co_filename, value.__code__.co_firstlineno, plain(cells, words, deep + 1)
+        given = [*_held(value), *_numbers_named(value)]
+        return kind, value.__code__.co_filename, value.__code__.co_firstlineno, plain(given, words, deep + 1)
+    if isinstance(value, partial):
+        return kind, [plain(one, words, deep + 1) for one in (value.func, value.args, value.keywords)]
     return kind, numbers_of(value)
+
+
+def is_shown(value, deep=0):
+    """Tell whether `plain` shows all of a value: two that it shows alike do the same."""
+    if value is None or isinstance(value, (*_NUMBERS, *_WORDS)):
+        return True
+    if deep > _DEEP:
+        return False
+    if type(value) in (list, tuple, set, frozenset, dict):
+        inside = [*value, *value.values()] if type(value) is dict else value
+        return len(value) <= _ITEMS and all(is_shown(one, deep + 1) for one in inside)
+    if isinstance(value, partial):
+        return all(is_shown(one, deep + 1) for one in (value.func, value.args, value.keywords))
+    if isinstance(value, FunctionType) and is_user_file(value.__code__.co_filename):
+        used = [value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__]
+        if not all(_is_librarys(one) or isinstance(one, (*_NUMBERS, *_WORDS)) for one in used):
+            return False
+        return is_shown(_held(value), deep + 1)
+    return _is_librarys(value)
+
+
+def _is_librarys(value):
+    """A module, class or function of a library: what they are does not hang on this script."""
+    if isinstance(value, ModuleType):
+        return not is_user_file(getattr(value, "__file__", None) or "")
+    if not isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+        return False
+    file = getattr(sys.modules.get(value.__module__ or "builtins"), "__file__", None)
+    return value.__module__ != "__main__" and not (file and is_user_file(file))
+
+
+def _held(function):
+    """What a function closes over, and the values that its arguments have by default."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if not _is_empty(cell)]
+    return [*cells, function.__defaults__, function.__kwdefaults__]
+
+
+def _numbers_named(function):
+    """The numbers and words of its module that a function names."""
+    named = [function.__globals__.get(name) for name in function.__code__.co_names]
+    return [one for one in named if isinstance(one, (*_NUMBERS, *_WORDS))]
 
 
 def numbers_of(thing):
@@ -112,9 +156,11 @@ def content(value, numpy):
         return None
     if not hasattr(value, "__getitem__") or not (hasattr(value, "dtype") or hasattr(value, "iloc")):
         return None
+    if not isinstance(value, numpy.ndarray) and not _is_small(value, numpy):
+        return None
     try:
         array = numpy.asarray(value)
-    except Exception:  # it lies on a device, or holds what no array can hold
+    except Exception:  # it holds what no array can hold
         return None
     if array.dtype.kind == "O":
         rows = array.ravel()[: _MAX_OBJECTS + 1].tolist()
@@ -127,6 +173,14 @@ def content(value, numpy):
     for begin in range(0, len(flat), rows):
         found.update(numpy.ascontiguousarray(flat[begin : begin + rows]).tobytes())
     return digest(array.shape, str(array.dtype), found.hexdigest())
+
+
+def _is_small(value, numpy):
+    """Tell whether what is no array of NumPy's lies in the host's memory, and may be copied into one."""
+    if "CPU" not in str(getattr(value, "device", "CPU")).upper():
+        return False  # to read it would make the device wait
+    size = numpy.prod([int(length or 0) for length in value.shape], dtype="float64")
+    return size * getattr(getattr(value, "dtype", None), "itemsize", 8) <= _MAX_BYTES
 
 
 def random_now():
@@ -167,6 +221,7 @@ class Trainings:
         self.folder = os.environ.get(environment.STATE_DISK, "")
         self.path = os.path.join(self.folder, source + ".trainings") if self.folder else None
         self.seen = []  # keys and proofs of this process
+        self.earlier: "Any" = None  # trainings of earlier attempts by number, read at the first
         self.reported = set()
 
     def begin(self, key, proof, at):
@@ -198,19 +253,20 @@ class Trainings:
 
     def _before(self, key):
         """Trainings of earlier attempts with this key, in the order in which they were begun."""
-        known = {}
-        for line in self._lines():
-            if line["attempt"] >= self.attempt:
-                continue
-            if line.get("over"):
-                if line["number"] in known:
-                    known[line["number"]]["over"] = True
-            else:
-                known.setdefault(line["number"], {**line, "over": False})
-        return [one for one in known.values() if one["key"] == key]
+        if self.earlier is None:
+            self.earlier = known = {}
+            for line in self._lines():
+                if line["attempt"] >= self.attempt:
+                    continue
+                if line.get("over"):
+                    if line["number"] in known:
+                        known[line["number"]]["over"] = True
+                else:
+                    known.setdefault(line["number"], {**line, "over": False})
+        return [one for one in self.earlier.values() if one["key"] == key]
 
     def _lines(self):
-        if self.path is None or not os.path.exists(self.path):
+        if self.path is None or self.attempt < 2 or not os.path.exists(self.path):
             return []
         with open(self.path) as file:
             return [json.loads(line) for line in file if line.endswith("\n")]

@@ -13,8 +13,9 @@ import pickle
 import random
 import shutil
 import sys
+from functools import partial
 from time import monotonic
-from types import FunctionType
+from types import FunctionType, MethodType
 
 from ...core import frame_locals
 from ...core.user_frame import is_library_kind, is_user_file
@@ -30,7 +31,7 @@ _SEEN = 1 << 12  # elements of each weight that are looked at
 _NAMES = ("name", "_name", "_path", "_parent_path")
 _VALUES = (bool, int, float, str, bytes, type(None))
 _CONTAINERS = (list, tuple, dict, set)
-_MAX_ITEMS = 1 << 16  # of what a callback has gathered
+_MAX_ITEMS, _MAX_BYTES = 1 << 16, 1 << 16  # of what a callback has gathered, and of an array
 
 
 class Backups:
@@ -38,6 +39,9 @@ class Backups:
 
     def __init__(self, agent):
         self.agent, self.notes = agent, whose.Checkpoints(agent, "keras")
+        self.next = 0.0  # when the next one may be written: all fits together keep to their share of the time
+        self.begun = False
+        self.sizes = None  # bytes of those on the disk by their path, the oldest first
 
     def begin(self, callbacks, model, frame):
         """A `fit` of Keras' own begins, in this frame; None where it can't be known again."""
@@ -46,21 +50,63 @@ class Backups:
             return None
         key, proof = _whose(model, given, callbacks, whose.place(frame))
         training = self.notes.trainings.begin(key, proof, whose.place(frame))
-        return Backup(self.agent, self.notes, training, callbacks, model, _shapes(given.get("x")))
+        return Backup(self, training, callbacks, model, _shapes(given.get("x")))
+
+    def write(self, path, make):
+        """Write a backup, complete or not at all; False where it is too soon, or there is no room for it."""
+        begun = monotonic()
+        if begun < self.next:
+            return False
+        saved, variables = make()
+        size = sum(value.nbytes for value in variables)
+        folder = os.path.dirname(path)
+        os.makedirs(folder, exist_ok=True)
+        try:
+            if size > _OF_THE_DISK * shutil.disk_usage(folder).free:
+                return False
+            with open(path + ".new", "wb") as file:
+                pickle.dump(saved, file, 4)
+                for value in variables:
+                    pickle.dump(value, file, 4)
+            os.replace(path + ".new", path)
+        except BaseException:
+            if os.path.exists(path + ".new"):
+                os.unlink(path + ".new")
+            raise
+        finally:
+            # The first one also imports what it is written with: that says nothing of the others.
+            self.next, self.begun = monotonic() + (monotonic() - begun) / _OF_THE_TIME if self.begun else 0.0, True
+        self._bound(path)
+        return True
+
+    def _bound(self, present):
+        """Drop the weights of the oldest fits, where all of them are too much."""
+        folder = os.path.dirname(os.path.dirname(present))
+        if self.sizes is None:
+            paths = [os.path.join(folder, name, "backup") for name in os.listdir(folder) if name.startswith("keras-")]
+            paths = sorted((path for path in paths if os.path.exists(path)), key=os.path.getmtime)
+            self.sizes = {path: os.path.getsize(path) for path in paths}
+        self.sizes.pop(present, None)
+        self.sizes[present] = os.path.getsize(present)  # as the newest
+        over = sum(self.sizes.values()) - min(_KEPT, int(_OF_THE_DISK * shutil.disk_usage(folder).free))
+        for path in list(self.sizes):
+            if over > 0 and path != present:
+                over -= self.sizes.pop(path)
+                os.unlink(path)
 
 
 class Backup:
     """The state of one `fit`. It refers to nothing of the script's: that is given with each call."""
 
-    def __init__(self, agent, notes, training, callbacks, model, shapes):
-        self.agent, self.notes, self.training, self.shapes = agent, notes, training, shapes
-        self.folder = os.path.join(os.path.dirname(notes.path), "keras-" + training.number)
+    def __init__(self, backups, training, callbacks, model, shapes):
+        self.backups, self.agent, self.notes = backups, backups.agent, backups.notes
+        self.training, self.shapes = training, shapes
+        self.folder = os.path.join(os.path.dirname(self.notes.path), "keras-" + training.number)
         self.is_theirs = any("BackupAndRestore" in [cls.__name__ for cls in type(one).__mro__] for one in callbacks)
         self.steps = _steps(model)  # before any callback has loaded anything
         self.at_begin = []
         self.begun = False  # by an attempt before
         self.epochs, self.past = [], {}
-        self.next = None
 
     def restore(self, callbacks, model):
         """After the script's callbacks have had their say."""
@@ -76,7 +122,7 @@ class Backup:
         with open(path, "rb") as file:
             saved = pickle.load(file)
             if not saved["variables"] or not self._load(model, saved, file):
-                return  # one of many fits, whose weights were too much to keep, is done again
+                return
         self.begun, self.epochs, self.past = True, saved["epochs"], saved["history"]
         model._initial_epoch = saved["epoch"]
         for callback, known in zip(callbacks.callbacks, saved["callbacks"]):  # noqa: B905 - newer than 3.9
@@ -101,21 +147,17 @@ class Backup:
         self.epochs.append(epoch)
         for name, value in (logs or {}).items():
             self.past.setdefault(name, []).append(value)
-        now = monotonic()
-        if self.is_theirs:
-            self.notes.say_state(_steps(model), epoch + 1)
-        elif self.next is None or now >= self.next:
-            self._write(callbacks, model, epoch + 1)
-            # The first one also imports what it is written with: that says nothing of the others.
-            self.next = 0.0 if self.next is None else monotonic() + (monotonic() - now) / _OF_THE_TIME
+        if self.is_theirs or self._write(callbacks, model, epoch + 1):
             self.notes.say_state(_steps(model), epoch + 1)
 
     def over(self, callbacks, model, epochs):
-        """A last one, as of all epochs: a fit that is done is not done again when a later one is killed."""
+        """A last one, as of all epochs: a fit that is done is not done again when a later one is killed.
+
+        Of many short fits not each is kept: those are done again.
+        """
         self.epoch_begins(model)
         if not self.is_theirs and self.epochs:
             self._write(callbacks, model, max(epochs, self.epochs[-1] + 1))
-            _bound(os.path.dirname(self.folder), self.folder)
         self.notes.trainings.over(self.training)
 
     # --- the state ----------------------------------------------------------------------------------------
@@ -146,7 +188,10 @@ class Backup:
             return self._decline("the backup does not fit the model: %s" % str(error)[:200])
 
     def _write(self, callbacks, model, epoch):
-        os.makedirs(self.folder, exist_ok=True)
+        return self.backups.write(os.path.join(self.folder, "backup"), lambda: self._state(callbacks, model, epoch))
+
+    def _state(self, callbacks, model, epoch):
+        """What goes into a backup, and the values of all variables."""
         numpy, variables = sys.modules.get("numpy"), _variables(model)
         places = {id(variable): place for place, variable in enumerate(model.variables)}
         built = [getattr(one, "_trainable_variables", ()) for one in _optimizers(model)]
@@ -164,12 +209,7 @@ class Backup:
             "python": random.getstate(),
             "numpy": numpy.random.get_state() if numpy is not None else None,
         }
-        path = os.path.join(self.folder, "backup")
-        with open(path + ".new", "wb") as file:
-            pickle.dump(saved, file, 4)
-            for variable in variables:
-                pickle.dump(_read(variable), file, 4)
-        os.replace(path + ".new", path)
+        return saved, [_read(variable) for variable in variables]
 
     # --- reports ------------------------------------------------------------------------------------------
 
@@ -289,8 +329,10 @@ def _write_log(callback):
 
 def _is_plain(value, deep=0):
     kind = type(value)
-    if kind in _VALUES or (kind.__module__ == "numpy" and getattr(getattr(value, "dtype", None), "kind", "") != "O"):
+    if kind in _VALUES:
         return True
+    if kind.__module__ == "numpy" and hasattr(value, "dtype"):
+        return value.nbytes <= _MAX_BYTES and not value.dtype.hasobject  # what is larger are data, and no count
     if kind not in _CONTAINERS or deep > 3 or len(value) > _MAX_ITEMS:
         return False
     inside = [*value, *value.values()] if kind is dict else value
@@ -322,18 +364,34 @@ def _whose(model, given, callbacks, at):
         whose.plain(getattr(model, "loss", None)),
         [_rate(one) for one in _optimizers(model)],
         whose.plain({name: given.get(name) for name in _GIVEN}, words=False),
-        [(type(one).__name__, whose.numbers_of(one)) for one in callbacks],
+        [(type(one).__name__, whose.numbers_of(one), _shown(one, words=False)) for one in callbacks],
         [_kind_of(given.get(name)) for name in _DATA],
         data,
     )
-    if not is_seen or None in data or any(one is None for _, one in compiled):
+    if not is_seen or None in data or any(one is None for _, one in compiled) or not all(map(_is_all_shown, callbacks)):
         return key, None
     weights = [_some_of(_read(variable)) for variable in _variables(model)] if model.built else None
-    return key, whose.digest(whose.random_now(), weights)
+    return key, whose.digest(whose.random_now(), weights, [_shown(one) for one in callbacks])
+
+
+def _shown(callback, words=True):
+    """What of a callback's attributes can be told from their value: numbers, lists of them, functions."""
+    held = ((name, value) for name, value in vars(callback).items() if whose.is_shown(value))
+    return [(name, whose.plain(value, words)) for name, value in sorted(held, key=lambda pair: pair[0])]
+
+
+def _is_all_shown(callback):
+    """Tell whether nothing else is in it than that and what a library's callback holds of its own."""
+    others = [value for value in vars(callback).values() if not whose.is_shown(value)]
+    return _is_own(callback) and all(_is_own(value) and not hasattr(value, "nbytes") for value in others)
 
 
 def _is_own(thing):
     """Tell whether a thing is of a library's making, and not a function or object of the script's."""
+    if isinstance(thing, partial):
+        return all(map(_is_own, (thing.func, *thing.args, *thing.keywords.values())))
+    if isinstance(thing, MethodType):
+        return _is_own(thing.__func__) and _is_own(thing.__self__)
     module = (thing.__module__ if isinstance(thing, FunctionType) else type(thing).__module__) or "__main__"
     file = getattr(sys.modules.get(module), "__file__", None)
     return module != "__main__" and (file is None or not is_user_file(file))
@@ -347,8 +405,8 @@ def _settings(thing):
     if isinstance(thing, dict):
         found = [(str(name), _settings(one)) for name, one in thing.items()]
         return None if any(one is None for _name, one in found) else found
-    if isinstance(thing, FunctionType) or not hasattr(type(thing), "get_config"):
-        return whose.plain(thing)
+    if isinstance(thing, (FunctionType, partial)) or not hasattr(type(thing), "get_config"):
+        return whose.plain(thing) if whose.is_shown(thing) else None
     if _is_own(thing) and all(map(_is_own, vars(thing).values())):
         if _is_optimizer(thing):  # whose own way to ask for its rate warns of PyTorch's tensors
             return type(thing).__name__, whose.numbers_of(thing), _rate(thing)
@@ -388,17 +446,3 @@ def _kind_of(data):
 def _some_of(values):
     flat = values.reshape(-1)
     return flat[:: max(1, flat.size // _SEEN)].tobytes()
-
-
-# --- how much is kept
-
-
-def _bound(folder, present):
-    """Drop the weights of the oldest fits, where all of them are too much."""
-    paths = [os.path.join(folder, name, "backup") for name in os.listdir(folder) if name.startswith("keras-")]
-    paths = sorted((path for path in paths if os.path.exists(path)), key=os.path.getmtime)
-    over = sum(map(os.path.getsize, paths)) - min(_KEPT, int(_OF_THE_DISK * shutil.disk_usage(folder).free))
-    for path in paths:
-        if over > 0 and os.path.dirname(path) != present:
-            over -= os.path.getsize(path)
-            os.unlink(path)

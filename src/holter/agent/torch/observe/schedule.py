@@ -91,8 +91,9 @@ def _length(loader):
     """
     if getattr(loader, "_dataset_kind", 0):  # an iterable one; PyTorch would hold the answer against it
         return 0
-    asked = loader
-    while asked is not None:
+    asked, seen = loader, set()
+    while asked is not None and id(asked) not in seen:
+        seen.add(id(asked))
         code = getattr(getattr(type(asked), "__len__", None), "__code__", None)
         if code is not None and is_user_file(code.co_filename):
             return 0
