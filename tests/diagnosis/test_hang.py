@@ -568,6 +568,32 @@ def test_ranks_in_different_collectives():
     assert "outside of the `if`" in told.cures[0].title
 
 
+SAVED = """
+def save(epoch):
+    dist.barrier()
+def run(self, epoch):
+    for batch in self.batches:
+        train(batch)
+    if {test}:
+        save(epoch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "line"),
+    [("self.gpu == 0 and epoch % 2 == 0", 2), ("accelerator.is_main_process", 2), ("epoch % 2 == 0", 5)],
+)
+def test_a_collective_in_what_one_rank_alone_calls(test, line):
+    """The `if` stands around a call that leads there; one that all ranks go through alike says nothing."""
+    there = [frame(C10D, "barrier"), at(2, "save"), at(7, "run")]
+    record = two_ranks([frame("libtorch.so", "c10d::Reducer::finalize"), at(5, "run")], there)
+    record.sources["/home/u/train.py"] = SAVED.format(test=test).strip().splitlines()
+
+    told = verdict(stopped(record)).findings[0]
+
+    assert (told.culprit.line, "outside of the `if`" in told.cures[0].title) == (line, line == 2)
+
+
 @pytest.mark.parametrize("message", ["Connection closed by peer [127.0.0.1]:5", "Timed out waiting 1800000ms for recv"])
 def test_a_rank_that_gave_up_waiting(message):
     """The error is raised on the rank that waited; the one that left early is named."""

@@ -35,6 +35,7 @@ class Rank:
     number: str
     steps: int = 0
     frame: Frame | None = None
+    called_from: tuple[Frame, ...] = ()  # of the user's own
     collective: str = ""
     raised: str = ""
 
@@ -67,13 +68,14 @@ def ranks_of(record: RecordLike, stacks: list[Stack]) -> list[Rank]:
         if pid is None:
             continue
         stack, failed = seen.get(pid), raised.get(pid)
-        frame = stack.user_frames[0] if stack is not None and stack.user_frames else None
+        mine = stack.user_frames if stack is not None else ()
+        frame = mine[0] if mine else None
         inside = stack.inside if stack is not None else ()
         name = collective_name(inside) if in_collective(inside) else ""
         said = failed.message if failed is not None else ""
         if failed is not None and PEER_LOST.search(said):
             frame = last_user_frame(frames_of(failed.frames)) or frame
-        found.append(Rank(pid, numbers.get(pid, ""), steps.get(pid, 0), frame, name, said))
+        found.append(Rank(pid, numbers.get(pid, ""), steps.get(pid, 0), frame, mine[1:], name, said))
     return sorted(found, key=lambda rank: (rank.number.zfill(6), rank.pid))
 
 
@@ -104,24 +106,40 @@ def at_fault(record: RecordLike, found: list[Rank]) -> Rank | None:
     if len({rank.frame.short for rank in waiting if rank.frame}) < 2:
         return waiting[0] if waiting else None
     for rank in waiting:
-        if rank.frame is not None and only_for_some(record.source(rank.frame.file), rank.frame.line):
+        if let_in_alone(record, rank):
             return rank
     # One that waits at a barrier has come to the end of its steps; the other wants more of them.
     return next((rank for rank in waiting if "barrier" not in rank.collective), waiting[0])
 
 
-def only_for_some(lines: Sequence[str], line: int) -> bool:
-    """Tell whether a line stands under an `if` that asks for the rank."""
+def let_in_alone(record: RecordLike, rank: Rank) -> bool:
+    """Tell whether a rank came to its line, or to a call that led there, through an `if` that asks which rank it is."""
+    frames = (rank.frame, *rank.called_from) if rank.frame is not None else ()
+    return any(_only_for_one(record.source(frame.file), frame.line) for frame in frames)
+
+
+def _only_for_one(lines: Sequence[str], line: int) -> bool:
     tree = tree_of(lines)
     if tree is None:
         return False
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and node.lineno < line <= (node.end_lineno or node.lineno):
-            names = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
-            names |= {n.attr for n in ast.walk(node.test) if isinstance(n, ast.Attribute)}
-            if any("rank" in name.lower() or "main_process" in name for name in names):
+            parts = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+            if any(map(_asks_for_the_first, parts)):
                 return True
     return False
+
+
+def _asks_for_the_first(test: ast.expr) -> bool:
+    """`x == 0` of a number that is not computed, as each tenth step's is; or what the frameworks call it."""
+    names = {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}
+    names |= {n.attr for n in ast.walk(test) if isinstance(n, ast.Attribute)}
+    if any("rank" in name.lower() or "main_process" in name or "global_zero" in name for name in names):
+        return True
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+        return False
+    zero = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value == 0
+    return zero and isinstance(test.left, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
 
 
 def left_early(record: RecordLike, found: list[Rank], raiser: int | None) -> Rank | None:

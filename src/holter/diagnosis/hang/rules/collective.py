@@ -17,7 +17,7 @@ from __future__ import annotations
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.raised import culprit_frame, message_of, raised_at_end
 from holter.diagnosis.hang.blocking import Blocked, blocked_in
-from holter.diagnosis.hang.ranks import PEER_LOST, left_early, only_for_some, ranks_of, steps_evidence
+from holter.diagnosis.hang.ranks import PEER_LOST, left_early, let_in_alone, ranks_of, steps_evidence
 from holter.diagnosis.hang.stalls import stacks_of
 from holter.finding import Cure, Ending, Evidence, Finding, Grade
 
@@ -36,8 +36,9 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
 
 
 def _cures(record: RecordLike, found: Blocked) -> tuple[Cure, ...]:
-    line = found.line
-    return (_ALL,) if line is not None and only_for_some(record.source(line.file), line.line) else (_EVEN,)
+    ranks = ranks_of(record, stacks_of(record, ("stall", "attach")))
+    mine = next((rank for rank in ranks if rank.frame is not None and rank.frame == found.line), None)
+    return (_ALL,) if mine is not None and let_in_alone(record, mine) else (_EVEN,)
 
 
 def _gave_up(record: RecordLike, ending: Ending) -> Finding | None:
