@@ -165,6 +165,39 @@ def test_graphs_that_were_not_weighed_to_their_end_are_named(nodes, saved, cause
         assert "each step" not in found.claim
 
 
+SUMMED = ["def test(loader):", "    total = 0", "    for x, y in loader:", "        {line}", "    return total"]
+
+
+@pytest.mark.parametrize(
+    ("line", "row", "cause"),
+    [
+        ("total += loss(net(x), y)", {}, "leak.graph-retained"),
+        ("total = total + loss(net(x), y)", {}, "leak.graph-retained"),
+        ("total = loss(net(x), y)", {}, "oversize.spike"),
+        ("total += loss(net(x), y)", {"saved": False}, "oversize.spike"),
+        ("total += loss(net(x), y)", {"nodes": 20}, "oversize.spike"),
+        ("total += net(x)", {"shape": [50, 10]}, "oversize.spike"),
+    ],
+)
+def test_a_number_that_is_summed_up_with_its_graph_between_two_steps(line, row, cause):
+    """A validation without `no_grad` that ends in the kernel's kill within seconds: no step shows a trend, and of the
+    graph only a part is weighed. A loss of one batch, however long its graph, is no sum."""
+    record = without_memory(ordinary_run(), 0)
+    for second in range(75):
+        memory(record, second, 1 * GB if second < 60 else (second - 59) * 0.5 * GB)
+    memory(record, 75.2, 1 * MB, oom_kill=1).exit(75, 137, "SIGKILL")
+    source(record, *[one.format(line=line) for one in SUMMED])
+    held(record, 73, {"name": "total", "variable": "total", "scope": "local", "owner": "test", "type": "Tensor",
+                      "kind": "tensor", "bytes": 0.2 * GB, "length": 1, "length_before": 0, "nodes": 600,
+                      "shape": [], "graph": True, "saved": True, **row}, rss=6 * GB)  # fmt: skip
+    found = verdict(record).findings[0]
+
+    assert found.cause == cause
+    if cause == "leak.graph-retained":
+        assert (found.grade, found.culprit.line) == ("supported", 4)
+        assert "with the autograd graph of each of its terms" in found.claim
+
+
 def test_growth_that_nothing_explains_says_what_was_ruled_out():
     """With two censuses that found nothing, the finding says so; it names no line."""
     record = growing()

@@ -62,6 +62,34 @@ def test_a_loop_over_samples_is_cured_by_the_whole_batch():
     assert "whole batch" in found.cures[0].title
 
 
+OWN_LOOP = ["def forward(self, x):", "    for t in range(99):", "        h = self.cell(x[t], h)", "    return h"]
+SOLVED = ["def rate(t, y):", "    return net(y ** 3)", "", "path = odeint(rate, y0, times)"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "busy", "told"),
+    [
+        pytest.param(OWN_LOOP, 3, 0.9, True, id="a loop of its own"),
+        pytest.param(SOLVED, 2, 0.9, False, id="a solver's loop"),
+        pytest.param(OWN_LOOP, 3, 0.4, False, id="a game between the moves"),
+    ],
+)
+def test_only_a_loop_that_could_be_spared_is_told(lines, line, busy, told):
+    """What a library asks for again and again, or what waits for a game's next move, is so by its nature."""
+    row = {**LINE, "line": line, "code": lines[line - 1].strip(), "calls": 800}
+    record = run_of(0.12, **{**CELLS, "lines": [row]})
+    for window in record.lines("steps"):
+        for phase in ("forward", "backward", "optimizer"):
+            window[phase] *= busy
+        window["other"] = window["sum"] * (0.98 - 0.98 * busy)
+    record.sources = {FILE: lines}
+
+    found = verdict(record)
+
+    assert (found.healthy, found.findings[0].grade) == ((False, "established") if told else (True, "hypothesis"))
+    assert ("LSTM" in found.findings[0].cures[0].title) == (line == 3)
+
+
 def test_run_eagerly_is_named_where_it_is_set():
     """The source kept in the record says on which line of the `compile` the setting stands."""
     record = run_of(0.03, ops=280, run_eagerly=True, compiled={**LINE, "line": 3, "code": "model.compile("})

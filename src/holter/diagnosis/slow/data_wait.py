@@ -138,7 +138,8 @@ def _wait(
     line, at_line, of = commonest_line(seen)
     workers = given.workers if source == "pydataset" else loader.num_workers if loader is not None else 0
     kind = looks.most(seen)
-    evidence = [*anatomy.evidence]
+    # Where the wait was seen otherwise than by the steps' own phases, those would contradict it.
+    evidence = [*anatomy.evidence] if measured else [Evidence("a step", duration(anatomy.per_step))]
     if line is not None:
         where = f"{at_line} of {of} looks at who makes the data stood in {line.function}() at {line.short}"
         evidence.append(Evidence("stacks", where))

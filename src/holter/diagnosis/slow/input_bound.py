@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
+from holter.diagnosis.core.evidence import first_in_sources
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.rule import RecordLike
@@ -11,7 +13,7 @@ from holter.diagnosis.slow.cpu_share import cores_of, cpu_of
 from holter.diagnosis.slow.data_wait import DataWait, data_wait_of
 from holter.finding import Culprit, Cure, Evidence, Finding
 from holter.record.events.agent import AgentHello, Made
-from holter.source.lines import call_text
+from holter.source.lines import call_text, tree_of
 from holter.units import count, duration
 
 _STARTS = 0.3  # of the looks at the data stood in starting or ending workers
@@ -77,7 +79,20 @@ def input_finding(record: RecordLike, detail: str, why: str) -> Finding | None:
     evidence = (*found.evidence, Evidence("lost", f"{duration(found.seconds)} of {duration(found.anatomy.training)}"))
     lines = record.source(found.loader.file) if found.loader else []
     cures = cures_of(found, cores_of(record), lines)
-    return Finding(f"input-bound.{detail}", found.grade, claim, evidence, culprit_of(found), cures)
+    culprit = culprit_of(found)
+    if culprit is None and found.source == "tf.data":
+        culprit = first_in_sources(record, _mapped)
+    return Finding(f"input-bound.{detail}", found.grade, claim, evidence, culprit, cures)
+
+
+def _mapped(lines: list[str]) -> int | None:
+    """Find the `.map()` of a pipeline that makes its samples, in a script with just one that is not parallel."""
+    tree = tree_of(lines)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    maps = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "map"]
+    in_turn = [call for call in maps if not any(word.arg == "num_parallel_calls" for word in call.keywords)]
+    at = {call.func.end_lineno or call.lineno for call in in_turn}
+    return at.pop() if len(at) == 1 else None
 
 
 def culprit_of(found: DataWait) -> Culprit | None:

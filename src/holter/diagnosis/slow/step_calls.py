@@ -12,6 +12,7 @@ from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.finding import Culprit, Evidence
 from holter.record.events.agent import Batch
+from holter.record.events.looks import BusyLine as CallsOfLine
 from holter.record.events.looks import StepLook
 from holter.record.events.timeline import Nvidia, StepWindow, Threads
 from holter.units import count, duration, share
@@ -34,6 +35,7 @@ class Step:
 
     operations: int  # nodes of the graph, or operations run eagerly
     repeated: BusyLine | None
+    lines: tuple[BusyLine, ...]  # all that were seen to call a framework, those that call most first
     kinds: tuple[str, ...]
     elements: float | None  # numbers that the usual operation gives
     by_calls: bool  # counted by the calls on the user's lines, not by what they compute
@@ -64,6 +66,12 @@ class Step:
         return parts.get("forward", 0.0) + parts.get("other", 0.0)
 
     @property
+    def in_training(self) -> float:
+        """Give the share of the time in the model, its backward and the update; the rest is other work."""
+        parts = dict(self.parts)
+        return sum(parts.get(phase, 0.0) for phase in ("forward", "backward", "optimizer"))
+
+    @property
     def spent(self) -> Evidence:
         """Say where a step's time goes."""
         words = ", ".join(f"{name} {share(part)}" for name, part in self.parts if part >= 0.02)
@@ -91,6 +99,7 @@ def usual_step(record: RecordLike) -> Step | None:
     return Step(
         operations=round(_operations(look)),
         repeated=_busiest(look),
+        lines=_busy_lines(look),
         kinds=tuple(name for name, _ in look.kinds),
         elements=look.elements or _batch_elements(record, pid),
         by_calls=_operations(look) > _computed(look),
@@ -131,9 +140,17 @@ def _busiest(look: StepLook) -> BusyLine | None:
     row = max(listed, key=lambda row: (row.calls or 0, row.ops or 0))
     if (row.calls or 0) < 16:
         row = max(listed, key=lambda row: row.ops or 0)
-    calls = row.calls or 0
+    return _busy(look, row)
+
+
+def _busy_lines(look: StepLook) -> tuple[BusyLine, ...]:
+    rows = sorted(look.lines, key=lambda row: -(row.calls or 0))
+    return tuple(found for row in rows if (found := _busy(look, row)) is not None)
+
+
+def _busy(look: StepLook, row: CallsOfLine) -> BusyLine | None:
     at = culprit_on(row)
-    return BusyLine(at, round(calls * _all_of_it(look) / (look.steps or 1))) if at is not None else None
+    return BusyLine(at, round((row.calls or 0) * _all_of_it(look) / (look.steps or 1))) if at is not None else None
 
 
 def _batch_elements(record: RecordLike, pid: int | None) -> float | None:

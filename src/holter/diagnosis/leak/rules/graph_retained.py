@@ -35,14 +35,18 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if found is None or found.cause != CAUSE or found.holder is None:
         return None
     culprit, statement = line_of(record, found.holder)
-    claim = f"{_kept(found.holder)}: {found.words}"
+    claim = f"{_kept(found)}: {found.words}"
     lines = record.source(culprit.file) if culprit is not None else []
     line = culprit.line if culprit is not None else 0
     cures = _from_itself(found.holder, statement, lines) or _cures(found, statement, lines, line)
     return Finding(CAUSE, found.grade, claim, found.evidence, culprit, cures, found.forecast)
 
 
-def _kept(holder: Holder) -> str:
+def _kept(found: LeakCause) -> str:
+    holder = found.holder
+    assert holder is not None
+    if holder.single and found.leak is None:
+        return f"{holder.where} is summed up with the autograd graph of each of its terms"
     if holder.single:
         many = f" ({count(holder.nodes)} nodes by {holder.seen_at})" if holder.graph_grew else ""
         each = "backward" if holder.backwards else "step"

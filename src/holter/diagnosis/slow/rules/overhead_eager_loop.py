@@ -6,10 +6,11 @@ runs eagerly, from fifty operations on.
 Why it matters: the processor (or the GPU, which waits for it) computes for a small part of the time. A fused layer or
 a compiled step does the same work many times faster.
 May be confused with: large operations, which take long since they compute; waiting for data; a trace at every step.
-How sure: established when a line is known that the operations of a step come from, or `run_eagerly` was set, and the
-time for each is that of starting it; supported when it is longer, as on a busy machine; a hypothesis for a short tape
-without a graph, which is slow and works. Less than ten seconds of such steps, and steps of a few hundred operations
-of PyTorch, are left alone.
+How sure: established when a line in a loop is known that the operations of a step come from, or `run_eagerly` was set,
+and the time for each is that of starting it; supported when it is longer, as on a busy machine; a hypothesis for a
+short tape without a graph, which is slow and works, and where no loop of the script's own is seen or half of the step
+is neither the model nor its update: a solver, a game. Less than ten seconds of such steps, and steps of a few hundred
+operations of PyTorch, are left alone.
 Cure: the fused layer, the whole batch at once, `tf.function`; `torch.compile` where the step is no loop, since it
 unrolls one, for minutes.
 """
@@ -17,12 +18,13 @@ unrolls one, for minutes.
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.slow.step_calls import Step, gpu_use, overhead_evidence, usual_step
+from holter.diagnosis.slow.step_calls import BusyLine, Step, gpu_use, overhead_evidence, usual_step
 from holter.finding import Culprit, Cure, Ending, Finding, Grade
 from holter.source.edits import before_function, function_of, without_setting
-from holter.source.lines import called_name, settings_of, tree_of
+from holter.source.lines import called_name, loop_around, settings_of, tree_of
 from holter.units import count, duration
 
 CAUSE = "overhead.eager-loop"
@@ -33,6 +35,7 @@ _REPEATS = 64
 _FEWER = 500  # operations that are enough where one line is repeated so often
 _EAGERLY = 50  # and where the model was told to run eagerly, or TensorFlow runs without a graph
 _SECONDS = 10.0
+_MOSTLY = 0.6  # of a step
 _SMALL = 65_536  # numbers: an operation on so few takes about as long as starting it
 _STARTING = 150e-6
 _BUSY_MACHINE = 400e-6
@@ -66,9 +69,15 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     busy = gpu_use(record)
     if busy is not None and busy > 0.7:
         return None
+    looping = _in_own_loop(record, step)
+    if looping is not None and not eagerly:
+        step, repeats = replace(step, repeated=looping), looping.calls
     known = eagerly or repeats >= _REPEATS
     grade: Grade = "established" if known and step.each <= _STARTING and step.elements else "supported"
-    if not (many or eagerly):
+    # What a library's loop asks for again and again, or a game between two moves, is no loop that could be spared.
+    read = any(record.source(one.at.file) for one in step.lines)
+    spared = step.eager_tf or not read or (looping is not None and step.in_training >= _MOSTLY)
+    if not (many or eagerly) or not (eagerly or spared):
         grade = "hypothesis"
     claim = (
         f"each step of {duration(step.seconds)} runs {count(step.operations)} small operations one by one from "
@@ -83,6 +92,15 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
         if repeats >= _REPEATS and step.repeated is not None:
             claim += f"; {count(repeats)} calls in a step come from line {step.repeated.at.line}"
     return Finding(CAUSE, grade, claim, overhead_evidence(record, step), culprit, cures)
+
+
+def _in_own_loop(record: RecordLike, step: Step) -> BusyLine | None:
+    """Find the line in a loop of its own function that starts operations again and again."""
+    first = [step.repeated] if step.repeated is not None else []
+    for one in (*first, *step.lines):
+        if one.calls >= _REPEATS and loop_around(record.source(one.at.file), one.at.line) is not None:
+            return one
+    return None
 
 
 def _told_to(record: RecordLike, step: Step) -> Culprit | None:
@@ -159,6 +177,8 @@ def _cell_on(lines: list[str], line: int) -> tuple[int, str] | None:
 
 def _recurs(lines: list[str], at: Culprit) -> bool:
     """Tell whether a line hands its last result to a function again: `h = f(x[t], h)`, not `s = s + f(x)`."""
+    if lines and loop_around(lines, at.line) is None:
+        return False
     tree = tree_of(lines) or tree_of([at.code])
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Assign) and (node.lineno == at.line or not lines):
