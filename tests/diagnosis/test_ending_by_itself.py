@@ -138,6 +138,14 @@ def test_silent_early_stopping_callback_is_completed():
     assert ending_of(record).kind == "completed"
 
 
+def test_a_callback_that_ended_the_training_is_believed_before_a_warning():
+    """Keras says the same words of a validation whose length it does not know."""
+    record = ordinary_run(planned=1000).event("early-stop", 59, pid=TRAINER, by="EarlyStopping").exit(60, 0)
+    record.output = "WARNING:tensorflow:Your input ran out of data; interrupting training.\n"
+
+    assert verdict(record).healthy
+
+
 def test_last_partial_accumulation_is_tolerated():
     """One step an epoch may be missing by rounding."""
     assert ending_of(ordinary_run(planned=552).exit(60, 0)).kind == "completed"

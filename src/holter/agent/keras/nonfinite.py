@@ -19,8 +19,17 @@ _MAX_FRAMES = 60
 _MAX_WEIGHTS = 50_000_000  # elements that are read
 _SMALL_TENSOR = 4096  # elements: cheap enough to be read at every step
 _MAX_STAGES = 12  # of a dataset
+_MAX_FILES = 20
 # Names under which Keras and our own wrappers hold the data of a step.
 _DATA = ("x", "y", "data", "args", "sample_weight", "inputs", "batch", "targets")
+
+
+def _own_modules():
+    """The files of the script's own modules: of a compiled step only their text tells which operations there are."""
+    files = [vars(module).get("__file__") for module in list(sys.modules.values()) if type(module) is type(sys)]
+    return [file for file in files if isinstance(file, str) and file.endswith(".py") and is_user_file(file)][
+        :_MAX_FILES
+    ]
 
 
 class NanWatch:
@@ -97,6 +106,7 @@ class NanWatch:
             fields = {"step": self.loop.beat.steps + 1, "what": what, "loss": short(loss), "framework": source}
             fields.update(self.history.fields())
             fields.update(self._seen(variables, frame, updated=variables is None))
+            fields["list"] = [{"file": file} for file in _own_modules()]
             self.agent.say("nan", **fields)
         except Exception as error:
             self.guard.caught("nan", error)

@@ -78,6 +78,7 @@ def user_files(record: RecordLike) -> list[str]:
     """Give the files of the user's that the record has kept, the script itself first."""
     found = [event.file for event in record.of(AgentHello)]
     found += [event.file for event in record.of(NonfiniteLook)]
+    found += [module.file for event in record.of(NonfiniteLook) for module in event.modules]
     found += [event.file for event in record.of(Made)]
     found += [event.file for event in record.of(Trace)]
     found += [frame.file for event in record.of(UncaughtException) for frame in event.frames]

@@ -180,7 +180,8 @@ def shortfall_of(record: RecordLike) -> Shortfall | None:
     if not missing or record.recorder_lost:
         return None
     warning = exhausted_warning(record)
-    if deliberate_stop(record) and not warning:
+    # Keras says the same words of a validation; what a callback has ended was ended by that.
+    if deliberate_stop(record) and (not warning or record.of(EarlyStop)):
         return None
     error, line = swallowed_error(record), exit_line(record)
     source = progress_of(record).source.lower()

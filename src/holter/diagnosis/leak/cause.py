@@ -14,14 +14,14 @@ from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.bounds import cache_like, kept_within_bounds
 from holter.diagnosis.leak.creations import Births, births_of, goes_with
-from holter.diagnosis.leak.growing_line import feeds_back
 from holter.diagnosis.leak.leaking import Leak, leak_of
 from holter.diagnosis.leak.library_cache import LibraryCache, library_cache
 from holter.diagnosis.leak.retained import Holder, best_of, holders_of, siblings_share
 from holter.diagnosis.leak.retained_line import fed_back
+from holter.diagnosis.leak.summed_graph import summed_graph
 from holter.diagnosis.memory.driver_memory import DriverGrowth, driver_growth
 from holter.diagnosis.memory.exhaustion import Exhaustion, exhaustion_of
-from holter.diagnosis.memory.memory import MemoryCurve, memory_curve
+from holter.diagnosis.memory.memory import memory_curve
 from holter.diagnosis.memory.memory_looks import gathered_by, grown_in_a_loop
 from holter.diagnosis.memory.worker_pages import WorkerPages, copied_pages
 from holter.finding import Ending, Evidence, Forecast, Grade
@@ -33,7 +33,6 @@ from holter.units import count, share, size
 MOST, SOME = 0.6, 0.08
 _TIGHT, _LARGE = 0.8, 0.2  # of the limit
 _SEVERAL = 3
-_CHAIN = 64  # nodes of a graph behind one number
 # Results that are kept until the end are no illness of a run that came to its end with room to spare.
 _FINE_IF_IT_FITS = ("leak.tensors-kept", "leak.cache-unbounded")
 
@@ -230,9 +229,10 @@ def _held_without_a_trend(record: RecordLike, ending: Ending) -> LeakCause | Non
         return None
     holder = best_of(holders_of(record))
     limit = ran_out.curve.limit or ran_out.curve.peak
-    summed = _summed_with_its_graph(record)
-    if summed is not None and (holder is None or holder.share < MOST):
-        return _of_sum(ran_out, ran_out.curve, summed)
+    summed = summed_graph(record, ran_out) if holder is None or holder.share < MOST else None
+    if summed is not None:
+        evidence = (*ran_out.evidence, summed.evidence)
+        return LeakCause("leak.graph-retained", "supported", summed.words, evidence, holder=summed.holder)
     if holder is None or holder.share < MOST or not holder.grew_in_length or holder.grown < 0.25 * limit:
         return None
     if holder.kind in ("model", "optimizer") and (holder.length_before or 0) == 0:
@@ -243,29 +243,6 @@ def _held_without_a_trend(record: RecordLike, ending: Ending) -> LeakCause | Non
     grade: Grade = "supported" if proved else "hypothesis"
     evidence = (*ran_out.evidence, _held(holder))
     return LeakCause(_kind_of(record, holder), grade, words, evidence, holder=holder)
-
-
-def _summed_with_its_graph(record: RecordLike) -> Holder | None:
-    """Find a number that is made from itself again and again, with the graph of all that went into it.
-
-    A census follows such a graph so far and no further: how much hangs on it can't be weighed.
-    """
-    found = [one for one in holders_of(record) if one.single and one.saved and one.nodes >= _CHAIN]
-    found = [one for one in found if one.shape == () and feeds_back(record.source(one.file), one.variable)]
-    return max(found, key=lambda one: one.nodes, default=None)
-
-
-def _of_sum(ran_out: Exhaustion, curve: MemoryCurve, holder: Holder) -> LeakCause | None:
-    """Memory ran out while it was summed up: after the last step, as in a validation, or before the next one."""
-    last = ran_out.progress.last_step_m
-    before = curve.by(last) if last is not None else None
-    rise = curve.peak - (before or curve.points[0][1])
-    if rise < 0.25 * (curve.limit or curve.peak):
-        return None
-    steps = ran_out.progress.step or 0
-    words = f"memory grew by {size(rise)} after {count(steps)} steps, with no further one, and ran out"
-    held = Evidence("holder", f"{holder.where}: a graph of {count(holder.nodes)} nodes and more", holder.when)
-    return LeakCause("leak.graph-retained", "supported", words, (*ran_out.evidence, held), holder=holder)
 
 
 def _driver_alone(record: RecordLike, ending: Ending) -> LeakCause | None:

@@ -256,7 +256,8 @@ def _reason(seen: _Seen, growth: Growth | None) -> tuple[Detail, Grade]:
         one = len(lines) == 1 and sure[0].sure
         # From the source alone only when the data was seen to be finite, so that little else is left.
         return "math", "supported" if (one and (read or not seen.static)) or looked else "hypothesis"
-    return "learning-rate", "supported" if looked else "hypothesis"
+    # A compiled step shows no operation: there the update is not all that is left.
+    return "learning-rate", "supported" if looked and not seen.static else "hypothesis"
 
 
 def _of_operation(event: NonfiniteLook, by_value: bool, grew: bool, huge: bool, half: bool) -> tuple[Detail, Grade]:

@@ -262,6 +262,7 @@ class NonfiniteLook(ProcessEvent):
     via: str = means("`replay`, `graph`")
     module: str = ""
     op_dtype: str = ""
+    modules: tuple[Place, ...] = means("files of the script's own modules, where a step is compiled", key="list")
     finite_in_float32: bool | None = None
     file: str = ""
     line: int | None = None

@@ -40,7 +40,7 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     largest = magnitude(seen.event.params.max) if seen.event.params is not None else None
     if largest is not None and largest >= 1e5:
         claim += f", and the largest weight was {figure(largest)}"
-    elif growth is None or not growth.clear:
+    elif seen.grade != "hypothesis" and (growth is None or not growth.clear):
         claim += ": the batch was finite and no operation was at its edge, so that the update itself is left to blame"
     if rate is not None:
         claim += f"; the learning rate was {figure(rate)}"
