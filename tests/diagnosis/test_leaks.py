@@ -165,6 +165,19 @@ def test_graphs_that_were_not_weighed_to_their_end_are_named(nodes, saved, cause
         assert "each step" not in found.claim
 
 
+def test_a_buffer_of_a_module_is_known_by_the_name_that_the_script_gives_it():
+    """PyTorch keeps it in a dict of its own; the line assigns an attribute."""
+    record = source(
+        growing(), "class Net(Module):", "    def forward(self, x):", "        self.bank = cat([x, self.bank])"
+    )
+    row = {"name": "net._buffers['bank']", "variable": "_buffers", "scope": "attribute", "owner": "Net"}
+    row |= {"type": "Tensor", "bytes": 6 * GB, "graph": True, "saved": True, "nodes": 800, "nodes_before": 60}
+    found = told(held(record, 55, row))
+
+    assert (found.cause, found.culprit.line) == ("leak.graph-retained", 3)
+    assert "`net.bank` is never cut" in found.claim
+
+
 SUMMED = ["def test(loader):", "    total = 0", "    for x, y in loader:", "        {line}", "    return total"]
 
 

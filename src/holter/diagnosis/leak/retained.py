@@ -17,6 +17,8 @@ _LAST = 2
 _MORE_THAN_ALL = 1.5
 # A census follows the graphs of a container's entries so far (agent/retained/size.py): the rest is held, not weighed.
 _NODES_LOOKED_AT = 150
+# Where PyTorch keeps what a script knows as an attribute: `net._buffers['queue']` is its `net.queue`.
+_OF_A_MODULE = re.compile(r"\._(?:buffers|parameters|modules)\['(\w+)'\]")
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,9 @@ def holder_of(event: RetainedObjects, row: RetainedObject) -> Holder | None:
         return None
     told: dict[str, Any] = {one.name: getattr(row, one.name) for one in fields(row)}
     told |= {name: told[name] or 0 for name in ("line", "length", "nodes", "nodes_before", "bound")}
+    own = list(_OF_A_MODULE.finditer(row.name))
+    if own:
+        told |= {"name": _OF_A_MODULE.sub(r".\1", row.name), "variable": own[-1][1]}
     return Holder(
         **(told | {"graph": bool(row.graph)}),
         held=held,
