@@ -274,6 +274,18 @@ def test_a_function_for_each_model_of_a_search_is_no_illness():
     assert verdict(record.exit(60, 0)).healthy
 
 
+@pytest.mark.parametrize(("models", "healthy"), [(27, True), (1, False)])
+def test_training_and_validation_of_each_fold_are_traced_once(models, healthy):
+    """Two functions for each model, of which the second counts as made anew; one model compiled in a loop is ill."""
+    record = ordinary_run()
+    for n in range(1, 28):
+        anew = [change("closure", "", n)]
+        traced(record, 5 + 2 * n, 2 * n, 0.9 * n, anew, "keras", functions=2 * n, owners=min(n, models),
+               maker=at(21, "model.compile('adam', 'mse')"))  # fmt: skip
+
+    assert verdict(record.exit(60, 0)).healthy is healthy
+
+
 def test_rare_cheap_traces_are_left_alone():
     """One trace of a few milliseconds in a second of training is not worth a word."""
     assert verdict(retraced("scalar", per_second=1, each=0.01, call=CALL)).healthy

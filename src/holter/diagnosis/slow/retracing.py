@@ -19,6 +19,7 @@ from holter.record.events.timeline import StepWindow
 from holter.units import count, duration, share, size
 
 _RETRACES = 5  # fewer are ordinary
+_A_MODELS_OWN = 3  # functions: it trains, is evaluated, predicts
 _SECONDS = 1.0  # spent on them: less is not worth a word
 _COSTLY = 0.1  # of the time since the first trace
 _OFTEN = 0.2  # of the steps
@@ -54,6 +55,8 @@ def _judge(record: RecordLike, traced: Traced) -> Retracing | None:
     change = traced.main
     if change is None or not traced.told:
         return None
+    if change.kind == "closure" and traced.what == "keras" and traced.functions <= _A_MODELS_OWN * traced.owners:
+        return None  # each model of a search or a fold is traced for its own training and validation
     begin, first_step, _, first_seconds = traced.told[0]
     end = max(begin, _last_sign(record, traced.pid))
     period, seconds = end - begin, traced.seconds - first_seconds

@@ -33,6 +33,7 @@ class Traced:
     defined: Culprit
     count: int
     functions: int
+    owners: int  # models that they belong to
     seconds: float
     limit: int
     graph: int  # operations of the last one traced
@@ -82,6 +83,7 @@ def _traced(found: list[Trace]) -> Traced:
         defined=Culprit(last.file, line, last.function, last.code),
         count=last.count or 0,
         functions=last.functions or 0,
+        owners=last.owners or 0,
         seconds=last.seconds or 0.0,
         limit=last.limit or 0,
         graph=last.graph or 0,
