@@ -14,9 +14,8 @@ from tests.needs import needs
 
 # The most telling files of each suite that needs nothing but the environment of these tests.
 _CALLBACKS = "terminate_on_nan learning_rate_scheduler lambda_callback"
-# Of two more the tests that train once; the others take half of the time and train with the same callback.
-_EARLY = "reuse with_baseline with_start_from_epoch"
-_AVERAGED = "on_epoch with_loss_scale_optimizer with_invalid_optimizer"
+# Of one more the tests that train once; the others take half of the time and train with the same callback.
+_EARLY = "reuse with_baseline"
 PARTS = {
     "torch": ["guests_torch.py", "-k", "test_module or test_optimizer"],
     "keras": [
@@ -24,10 +23,6 @@ PARTS = {
         *(
             f"keras/src/callbacks/early_stopping_test.py::EarlyStoppingTest::test_early_stopping_{name}"
             for name in _EARLY.split()
-        ),
-        *(
-            f"keras/src/callbacks/swap_ema_weights_test.py::SwapEMAWeightsTest::test_swap_ema_weights_{name}"
-            for name in _AVERAGED.split()
         ),
     ],
     "accelerate": ["tests/test_optimizer.py", "tests/test_scheduler.py", "tests/test_hooks.py"],

@@ -159,7 +159,9 @@ class Split:
             return out
         let_go(failed)
         state.budget.ran_out()
-        if module.training if around is None else not self.agent.guard(around.undo)():
+        # A call that was calm has left nothing behind, unless the model was in training.
+        as_before = not module.training if around is None else self.agent.guard(around.undo)()
+        if not as_before:
             self.report_declined(state, "an evaluation: %s" % _CHANGED)
             raise failed
         call = self.agent.guard(Call)(state, inner, args, kwargs, with_graph=False)
