@@ -239,6 +239,16 @@ def test_models_made_anew_on_one_line(alive):
     assert "once, before the loop" in found.cures[0].title
 
 
+def test_optimizers_that_are_gone_are_not_what_grew():
+    """A model that is compiled anew in a loop: what was traced with each of them stays, they do not."""
+    record = growing()
+    for n in range(1, 12):
+        fields = {"what": "optimizer", "name": "Adam", "file": FILE, "line": 7, "function": "<module>", "made": n}
+        record.event("made", n * 5, pid=TRAINER, code="model.compile(Adam(rate), 'mse')", alive=1, **fields)
+
+    assert told(record).cause == "leak.native"
+
+
 @pytest.mark.parametrize(("kept_at", "line"), [(3, 2), (7, 6)])
 def test_a_function_that_makes_models_and_keeps_them_is_where_to_look(kept_at, line):
     """What only makes them is asked for by a loop, and that is the line; what keeps them, too, is the line itself."""

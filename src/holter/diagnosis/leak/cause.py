@@ -145,6 +145,8 @@ def _rebuilt(births: Births, holder: Holder | None, leak: Leak) -> bool:
         return True
     if holder is not None and holder.share >= MOST:
         return False
+    if births.what == "optimizer" and births.alive < 0.5 * births.made:
+        return False  # a model that is compiled anew: its optimizers are gone, what was traced with them is not
     late = births.counts[-1][0] >= leak.curve.points[0][0] + 0.4 * (leak.curve.points[-1][0] - leak.curve.points[0][0])
     return late and (births.kept or goes_with(births, leak.curve.points) >= 0.8)
 
