@@ -169,6 +169,14 @@ def test_the_rate_is_not_guessed_where_many_losses_before_were_calm():
     ]
 
 
+@pytest.mark.parametrize(("losses", "told"), [(CALM * 8, "nan.unexplained"), (CALM, "nan.learning-rate")])
+def test_nor_where_a_look_has_found_nothing(losses, told):
+    """A weight that was set by hand comes out of calm losses, too; of the first steps nothing is known to be calm."""
+    record = seen(ordinary_run(), looked_at=2, losses=losses, updated=True, params={"bad": 1, "of": 4, "max": 0.3})
+
+    assert causes(verdict(record.steps(58, 570, bad_loss=560).exit(59, code=0)))[0] == told
+
+
 def test_a_run_whose_loss_is_no_number_is_not_ticked_off():
     """It completed, and what it computed is lost: no check mark stands before it, in any view."""
     record, page = on_a_gpu().exit(59, code=0), io.StringIO()

@@ -15,7 +15,7 @@ import math
 from holter.diagnosis.core.evidence import frameworks_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.lines import number_written, optimizer_line
-from holter.diagnosis.nonfinite.nonfinite import Growth, Nonfinite, magnitude, nonfinite_of
+from holter.diagnosis.nonfinite.nonfinite import CALM_LOSSES, Growth, Nonfinite, magnitude, nonfinite_of
 from holter.diagnosis.nonfinite.words import evidence_of, figure, first_bad
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 from holter.source.edits import replaced, with_argument, with_value
@@ -24,7 +24,6 @@ from holter.source.lines import settings_of
 CAUSE = "nan.learning-rate"
 
 _FAR_FROM_SCALED = 50.0  # data with a deviation of 1 seldom has a value beyond 10
-_CALM_LOSSES = 20  # so many before the first bad one would show a training that runs away
 _FIRST_STEPS = 60  # as many losses are kept: fewer are all that there were
 
 
@@ -41,7 +40,9 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     if largest is not None and largest >= 1e5:
         claim += f", and the largest weight was {figure(largest)}"
     elif seen.grade != "hypothesis" and (growth is None or not growth.clear):
-        claim += ": the batch was finite and no operation was at its edge, so that the update itself is left to blame"
+        claim += (
+            ": the batch was finite and no operation was seen at its edge, so that the update itself is left to blame"
+        )
     if rate is not None:
         claim += f"; the learning rate was {figure(rate)}"
     line = optimizer_line(record, seen)
@@ -51,7 +52,7 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
 
 def _came_out_of_calm(seen: Nonfinite) -> bool:
     """Tell a guess that the losses before it refute: nothing ran away, and no look has ruled out anything else."""
-    calm = seen.growth is not None and not seen.growth.clear and len(seen.event.losses) >= _CALM_LOSSES
+    calm = seen.growth is not None and not seen.growth.clear and len(seen.event.losses) >= CALM_LOSSES
     return seen.grade == "hypothesis" and calm
 
 
