@@ -398,14 +398,18 @@ def test_a_backup_that_can_not_be_written_leaves_nothing(tmp_path: Path, monkeyp
     """On a disk that is full or nearly so: no half a file, and no try at each epoch."""
     numpy = pytest.importorskip("numpy")
     monkeypatch.setenv("HOLTER_STATE_DISK", str(tmp_path))
-    backups, path = Backups(SimpleNamespace()), tmp_path / "keras-1" / "backup"
+    said: list[str] = []
+    agent = SimpleNamespace(say=lambda kind, **_fields: said.append(kind), beat=SimpleNamespace(steps=9))
+    backups, path = Backups(agent), tmp_path / "keras-1" / "backup"
 
     with pytest.raises(AttributeError):
-        backups.write(str(path), lambda: (lambda: None, [numpy.zeros(3)]))  # as an error amid the writing
+        backups.write(str(path), lambda: (lambda: None, 24, [numpy.zeros(3)]))  # as an error amid the writing
     assert list(path.parent.iterdir()) == []
-    assert backups.write(str(path), lambda: ({}, [numpy.zeros(3)]))
-    assert not backups.write(str(path), lambda: ({}, [SimpleNamespace(nbytes=1 << 60)]))
+    assert backups.write(str(path), lambda: ({}, 24, [numpy.zeros(3)]))
+    backups.next = 0.0
+    assert not backups.write(str(path), lambda: ({}, 1 << 60, []))
     assert [one.name for one in path.parent.iterdir()] == ["backup"]
+    assert said == ["declined"]
 
 
 def test_data_that_differ_in_one_row_are_other_data() -> None:

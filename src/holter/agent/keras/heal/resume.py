@@ -8,6 +8,7 @@ shuffled anew. At most a tenth of the time is spent on it.
 """
 
 import hashlib
+import math
 import os
 import pickle
 import random
@@ -40,7 +41,7 @@ class Backups:
     def __init__(self, agent):
         self.agent, self.notes = agent, whose.Checkpoints(agent, "keras")
         self.next = 0.0  # when the next one may be written: all fits together keep to their share of the time
-        self.begun = False
+        self.begun = self.declined = False
         self.sizes = None  # bytes of those on the disk by their path, the oldest first
 
     def begin(self, callbacks, model, frame):
@@ -57,16 +58,16 @@ class Backups:
         begun = monotonic()
         if begun < self.next:
             return False
-        saved, variables = make()
-        size = sum(value.nbytes for value in variables)
+        saved, size, values = make()
         folder = os.path.dirname(path)
         os.makedirs(folder, exist_ok=True)
         try:
             if size > _OF_THE_DISK * shutil.disk_usage(folder).free:
+                self._has_no_room()
                 return False
             with open(path + ".new", "wb") as file:
                 pickle.dump(saved, file, 4)
-                for value in variables:
+                for value in values:  # one at a time: all of them would be the model twice
                     pickle.dump(value, file, 4)
             os.replace(path + ".new", path)
         except BaseException:
@@ -78,6 +79,12 @@ class Backups:
             self.next, self.begun = monotonic() + (monotonic() - begun) / _OF_THE_TIME if self.begun else 0.0, True
         self._bound(path)
         return True
+
+    def _has_no_room(self):
+        if not self.declined:
+            self.declined = True
+            step = self.agent.beat.steps + 1
+            self.agent.say("declined", act="resume", step=step, because="a backup would take a tenth of the free disk")
 
     def _bound(self, present):
         """Drop the weights of the oldest fits, where all of them are too much."""
@@ -191,7 +198,7 @@ class Backup:
         return self.backups.write(os.path.join(self.folder, "backup"), lambda: self._state(callbacks, model, epoch))
 
     def _state(self, callbacks, model, epoch):
-        """What goes into a backup, and the values of all variables."""
+        """What goes into a backup: the plain part, about how many bytes the variables take, and the values of them."""
         numpy, variables = sys.modules.get("numpy"), _variables(model)
         places = {id(variable): place for place, variable in enumerate(model.variables)}
         built = [getattr(one, "_trainable_variables", ()) for one in _optimizers(model)]
@@ -209,7 +216,7 @@ class Backup:
             "python": random.getstate(),
             "numpy": numpy.random.get_state() if numpy is not None else None,
         }
-        return saved, [_read(variable) for variable in variables]
+        return saved, sum(map(_bytes_of, variables)), map(_read, variables)
 
     # --- reports ------------------------------------------------------------------------------------------
 
@@ -262,6 +269,10 @@ def _read(variable):
         return raw.numpy() if hasattr(raw, "numpy") else variable.numpy()
     there = raw.detach().cpu()
     return (there.float() if there.is_floating_point() and there.element_size() < 4 else there).numpy()
+
+
+def _bytes_of(variable):
+    return 4 * math.prod(length or 1 for length in variable.shape)
 
 
 def _structure(variables):
