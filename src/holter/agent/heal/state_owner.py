@@ -72,7 +72,7 @@ def plain(value, words=True, deep=0):
 
 def is_shown(value, deep=0):
     """Tell whether `plain` shows all of a value: two that it shows alike do the same."""
-    if value is None or isinstance(value, (*_NUMBERS, *_WORDS)):
+    if isinstance(value, (*_NUMBERS, *_WORDS)):
         return True
     if deep > _DEEP:
         return False

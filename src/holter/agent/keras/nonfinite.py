@@ -27,9 +27,8 @@ _DATA = ("x", "y", "data", "args", "sample_weight", "inputs", "batch", "targets"
 def _own_modules():
     """The files of the script's own modules: of a compiled step only their text tells which operations there are."""
     files = [vars(module).get("__file__") for module in list(sys.modules.values()) if type(module) is type(sys)]
-    return [file for file in files if isinstance(file, str) and file.endswith(".py") and is_user_file(file)][
-        :_MAX_FILES
-    ]
+    own = [file for file in files if isinstance(file, str) and file.endswith(".py") and is_user_file(file)]
+    return own[:_MAX_FILES]
 
 
 class NanWatch:

@@ -37,7 +37,7 @@ _BAD_INPUT = re.compile(
     re.IGNORECASE,
 )
 _HUGE = 1e5  # a weight of this size was not learnt
-CALM_LOSSES = 20  # so many before the first bad one would show a training that runs away
+_CALM_LOSSES = 20  # so many before the first bad one would show a training that runs away
 _CALLS = {
     "log": "log", "log2": "log", "log10": "log", "sqrt": "sqrt", "rsqrt": "sqrt", "norm": "sqrt", "acos": "acos",
     "asin": "asin", "divide": "div", "truediv": "div", "div": "div", "reciprocal": "div", "exp": "exp",
@@ -257,10 +257,12 @@ def _reason(seen: _Seen, growth: Growth | None) -> tuple[Detail, Grade]:
         one = len(lines) == 1 and sure[0].sure
         # From the source alone only when the data was seen to be finite, so that little else is left.
         return "math", "supported" if (one and (read or not seen.static)) or looked else "hypothesis"
-    # A training that runs away shows it in its losses: where many are known and were calm, the update is not all that
-    # is left to blame.
-    calm = growth is not None and len(event.losses) >= CALM_LOSSES
-    return "learning-rate", "supported" if looked and not calm else "hypothesis"
+    return "learning-rate", "supported" if looked and not calm_before(event, growth) else "hypothesis"
+
+
+def calm_before(event: NonfiniteLook, growth: Growth | None) -> bool:
+    """Tell whether many losses before it are known and none ran away: then the update is not all that is to blame."""
+    return growth is not None and not growth.clear and len(event.losses) >= _CALM_LOSSES
 
 
 def _of_operation(event: NonfiniteLook, by_value: bool, grew: bool, huge: bool, half: bool) -> tuple[Detail, Grade]:

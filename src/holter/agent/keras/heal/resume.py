@@ -84,7 +84,7 @@ class Backups:
         if not self.declined:
             self.declined = True
             step = self.agent.beat.steps + 1
-            self.agent.say("declined", act="resume", step=step, because="a backup would take a tenth of the free disk")
+            self.agent.say("declined", act="resume", step=step, because="a backup would take over a tenth of the disk")
 
     def _bound(self, present):
         """Drop the weights of the oldest fits, where all of them are too much."""

@@ -60,9 +60,9 @@ class Plan:
             loops = loops_around(frame)
             if length:
                 # `zip(range(steps), loader)` is the loop over the loader itself: its number is one of steps.
-                passes = loops_around(frame, zipped=False)
-                steps = prod(loops) if passes != loops else 0
-                self.tell(beat, epochs=_around_the_loader(passes), per_epoch=length, steps=steps, source="loop")
+                unzipped = loops_around(frame, zipped=False)
+                steps = prod(loops) if unzipped != loops else 0
+                self.tell(beat, epochs=_around_the_loader(unzipped), per_epoch=length, steps=steps, source="loop")
             else:
                 epochs = loops[0] if len(loops) > 1 else 0
                 self.tell(beat, epochs=epochs, steps=prod(loops) if loops else 0, source="loop")

@@ -45,7 +45,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
 def _kept(found: LeakCause) -> str:
     holder = found.holder
     assert holder is not None
-    if holder.single and found.leak is None:
+    if holder.shape == () and found.leak is None:
         return f"{holder.where} is summed up with the autograd graph of each of its terms"
     if holder.single:
         many = f" ({count(holder.nodes)} nodes by {holder.seen_at})" if holder.graph_grew else ""

@@ -15,7 +15,7 @@ import math
 from holter.diagnosis.core.evidence import frameworks_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.nonfinite.lines import number_written, optimizer_line
-from holter.diagnosis.nonfinite.nonfinite import CALM_LOSSES, Growth, Nonfinite, magnitude, nonfinite_of
+from holter.diagnosis.nonfinite.nonfinite import Growth, Nonfinite, calm_before, magnitude, nonfinite_of
 from holter.diagnosis.nonfinite.words import evidence_of, figure, first_bad
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
 from holter.source.edits import replaced, with_argument, with_value
@@ -52,8 +52,7 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
 
 def _came_out_of_calm(seen: Nonfinite) -> bool:
     """Tell a guess that the losses before it refute: nothing ran away, and no look has ruled out anything else."""
-    calm = seen.growth is not None and not seen.growth.clear and len(seen.event.losses) >= CALM_LOSSES
-    return seen.grade == "hypothesis" and calm
+    return seen.grade == "hypothesis" and calm_before(seen.event, seen.growth)
 
 
 def _written(record: RecordLike, rate: float | None, line: Culprit | None) -> tuple[Evidence, ...]:
