@@ -53,7 +53,7 @@ bench-plan: $(STAMP)
 
 # Patients that can be healed, with room for all and within their limits, for about an hour; CUDA=1: under caps on a GPU.
 bench-heal: $(STAMP)
-	$(if $(CUDA),$(BIN)/python bench/heal_cuda.py peers && $(BIN)/python bench/heal_loader.py && $(BIN)/python bench/heal_nan.py,OMP_NUM_THREADS=1 $(BIN)/python bench/heal.py $(NAMES))
+	$(if $(CUDA),$(BIN)/python bench/heal_cuda.py peers && $(BIN)/python bench/heal_programs.py && $(BIN)/python bench/heal_nan.py,OMP_NUM_THREADS=1 $(BIN)/python bench/heal.py $(NAMES))
 
 # Signals at random moments to trainer, recorder and keeper, some ten minutes; N=100 for fewer, SEED=1000 for others.
 kills: $(STAMP)

@@ -44,7 +44,6 @@ LONGEST = [
     "agent/test_torch_adapter.py",
     "heal/test_collect.py",
     "agent/test_traces.py",
-    "heal/test_loader_split.py",
     "endings/test_early_stops.py",
     "agent/test_calm.py",
     "agent/test_patches.py",

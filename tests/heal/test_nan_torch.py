@@ -223,7 +223,7 @@ def test_data_that_is_bad_everywhere_is_let_go(tmp_path: Path) -> None:
 
 def test_a_loss_scaler_that_skips_a_step_now_and_then_is_left_alone(tmp_path: Path, alone: dict[str, str]) -> None:
     """It judges the gradients itself; the run is the same to the last bit."""
-    healed = run(tmp_path / "healed", AMP.replace("STEPS", "step % 60 == 30"), HOLTER_HEAL="all")
+    healed = run(tmp_path / "healed", AMP.replace("STEPS", "step % 60 == 30"), HOLTER_HEAL="safe")
 
     assert (healed.out, healed.code) == (alone["scaler"], 0)
     assert healed.kind("intervention") == healed.kind("declined") == []
@@ -279,11 +279,10 @@ print([p.isfinite().all().item() for p in model.parameters()], optimizer.state[m
     assert acts(healed) == ["hold-update"]
 
 
-@pytest.mark.parametrize("heal", ["--heal", "--heal=all"])
-def test_a_rate_that_is_too_high_is_declined_with_the_cure(tmp_path: Path, heal: str) -> None:
+def test_a_rate_that_is_too_high_is_declined_with_the_cure(tmp_path: Path) -> None:
     """From end to end: another rate is the user's to choose, and the run ends with its true cause."""
     case = Case(tmp_path, (PATIENTS / "torch_house_prices.py").read_text())
-    case.start(options=[heal]).finish()
+    case.start(options=["--heal"]).finish()
     verdict = case.verdict()
 
     acts = [(one["act"], one["done"], one["keeps"]) for one in verdict["interventions"]]
@@ -400,9 +399,9 @@ print(loss.item(), [p.sum().item() for p in model.parameters()])
 
 
 def test_a_loss_that_ran_away_and_stays_a_number_is_left_alone(tmp_path: Path) -> None:
-    """With `--heal=all` as well: it is the run that the script has asked for, to the last bit."""
+    """It is the run that the script has asked for, to the last bit."""
     plain = run(tmp_path / "plain", RUN_OFF, agent=False)
-    healed = run(tmp_path / "all", RUN_OFF, HOLTER_HEAL="all")
+    healed = run(tmp_path / "all", RUN_OFF, HOLTER_HEAL="safe")
 
     assert healed.out == plain.out
     assert healed.kind("intervention") == healed.kind("declined") == []

@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from holter.agent.torch.heal.proof import Around  # noqa: E402
+from holter.agent.torch.heal.around import Around  # noqa: E402
 from holter.agent.torch.heal.split import Split  # noqa: E402
 from tests.heal.test_split_batch import Agent, Failing, Listed, Nested, Tight, nested  # noqa: E402
 

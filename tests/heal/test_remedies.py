@@ -17,7 +17,7 @@ from holter.record.reader import Record
 from holter.remedies import restart
 from holter.remedies.ledger import Ledger, Position
 from holter.remedies.memory_ending import said_in
-from holter.remedies.policy import Feeds, rule_on
+from holter.remedies.policy import rule_on
 from holter.remedies.remedy import Remedy
 
 
@@ -172,75 +172,48 @@ def refused(*declined: str) -> Verdict:
     """A PyTorch run that ended with an error for lack of memory, with what its reflexes have declined."""
     found = ended("exception", "oversize.batch")
     found.run["frameworks"] = {"torch": "2"}
-    acts = tuple({"act": "split-loader", "done": False, "because": because} for because in declined)
+    acts = tuple({"act": "split-batch", "done": False, "because": because} for because in declined)
     return replace(found, interventions=acts)
 
 
-def test_an_error_that_went_through_the_split_in_place_is_met_at_the_loader() -> None:
-    """Two parts, eight, thirty-two: also from the beginning."""
+def test_an_error_outside_of_the_models_call_is_met_by_chunks_from_the_first_step_on() -> None:
+    """It was a backward or a loss, which are made in chunks then: what fails even so is neither."""
     ledger = Ledger()
-    parts = []
-    for _ in range(3):
-        ruling = rule_on(refused(), ledger, resumes=False, said_so=True)
-        assert ruling.remedy is not None
-        ledger.changes.append(ruling.remedy)
-        parts.append(ruling.remedy.environ["HOLTER_LOADER"])
-
-    assert parts == ["2", "4", "16"]
-    assert "was tried" in rule_on(refused(), ledger, resumes=False, said_so=True).declined
-
-
-def test_a_run_that_was_split_and_is_killed_all_the_same_is_met_at_the_loader() -> None:
-    """What is split in place goes as small as it takes: it was not the model. Without a loader it is split further."""
-    killed = ended("oom-killed", "oversize.batch")
-    killed.run["frameworks"] = {"torch": "2"}
-    ledger = Ledger()
-    names = []
-    for feeds in (Feeds(), Feeds(), Feeds(loader=False)):
-        ruling = rule_on(killed, ledger, resumes=False, feeds=feeds)
-        assert ruling.remedy is not None
-        ledger.changes.append(ruling.remedy)
-        names.append((ruling.remedy.name, *ruling.remedy.environ.values()))
-
-    assert names == [("split", "2"), ("split-loader", "2"), ("split", "4")]
-
-
-@pytest.mark.parametrize(
-    ("verdict", "feeds", "because"),
-    [
-        (refused("the loss compares samples"), Feeds(), "could not hand it out in chunks: the loss compares samples"),
-        (refused(), Feeds(loader=False), "come from no DataLoader"),
-        (refused(), Feeds(trainer=True), "a Trainer counts"),
-    ],
-    ids=["declined", "no loader", "trainer"],
-)
-def test_where_the_loader_can_not_help_it_is_split_in_place_and_then_not_started_again(
-    verdict: Verdict, feeds: Feeds, because: str
-) -> None:
-    """It may have been a backward: that one is split where a forward fails, or from the first step on."""
-    ledger = Ledger()
-    first = rule_on(verdict, ledger, resumes=False, said_so=True, feeds=feeds)
+    first = rule_on(refused(), ledger, resumes=False, said_so=True)
     assert first.remedy is not None
     assert first.remedy.environ == {"HOLTER_SPLIT": "2"}
     ledger.changes.append(first.remedy)
-    then = rule_on(verdict, ledger, resumes=False, said_so=True, feeds=feeds)
+    then = rule_on(refused(), ledger, resumes=False, said_so=True)
 
     assert then.remedy is None
-    assert because in then.declined
+    assert "outside of them" in then.declined
 
 
-def test_where_the_split_in_place_was_declined_and_the_loader_can_not_help_nothing_is_started_again() -> None:
+def test_a_run_that_was_split_and_is_killed_all_the_same_is_split_further() -> None:
+    killed = ended("oom-killed", "oversize.batch")
+    killed.run["frameworks"] = {"torch": "2"}
+    ledger = Ledger()
+    chunks = []
+    for _ in range(3):
+        ruling = rule_on(killed, ledger, resumes=False)
+        assert ruling.remedy is not None
+        ledger.changes.append(ruling.remedy)
+        chunks.append(ruling.remedy.environ["HOLTER_SPLIT"])
+
+    assert chunks == ["2", "4", "8"]
+
+
+def test_where_the_split_was_declined_nothing_is_started_again() -> None:
     """The same would only be declined once more."""
-    verdict = replace(refused(), interventions=({"act": "split-batch", "done": False, "because": "hooks"},))
-    ruling = rule_on(verdict, Ledger(), resumes=False, said_so=True, feeds=Feeds(trainer=True))
+    ruling = rule_on(refused("hooks"), Ledger(), resumes=False, said_so=True)
 
     assert ruling.remedy is None
-    assert "a Trainer counts" in ruling.declined
+    assert ruling.declined == "the batch can't be run in chunks: hooks"
 
 
 def test_a_script_that_would_write_over_its_checkpoints_is_not_started_again() -> None:
     """It would begin anew, and write over what it has written."""
-    ruling = rule_on(refused(), Ledger(), resumes=False, said_so=True, feeds=Feeds(saved=True))
+    ruling = rule_on(refused(), Ledger(), resumes=False, said_so=True, saved=True)
 
     assert ruling.remedy is None
     assert "--resume-args" in ruling.declined
@@ -267,7 +240,7 @@ def test_what_a_remedy_asks_for_reaches_no_run_that_is_started_within() -> None:
     found = [name for path in remedies.glob("*.py") for name in re.findall(r"environment\.([A-Z]+)", path.read_text())]
     asked = {getattr(environment, name) for name in found}
 
-    assert {"HOLTER_SPLIT", "HOLTER_LOADER", "HOLTER_WORKERS"} <= asked
+    assert {"HOLTER_SPLIT", "HOLTER_WORKERS"} <= asked
     assert asked <= set(environment.OF_AN_ATTEMPT)
 
 

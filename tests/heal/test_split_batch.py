@@ -360,13 +360,14 @@ def test_batchnorm_is_split_and_said_to_be_equivalent() -> None:
 
 @pytest.mark.parametrize("kind", DRAWING)
 def test_a_model_that_draws_is_split_and_said_to_be_equivalent(kind: str) -> None:
-    """Each chunk draws what is its own; its second computation leaves the generator where the forward left it."""
+    """Each chunk draws what is its own, once: its backward leaves the generator where the forward left it."""
     make, data, step = DRAWING[kind]
     torch.manual_seed(0)
     model, batch, agent = make(), data(), Agent()
     tight = Tight(model)
     Split(agent, torch, lambda: False).watch([tight])
     loss = step(tight, batch)
+    loss.item()
     state = torch.get_rng_state()
     found = gradients(tight, loss)
 
@@ -487,7 +488,7 @@ def test_weights_that_change_between_forward_and_backward_are_declined() -> None
     with torch.no_grad():
         next(tight.parameters()).add_(1.0)
 
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="changed in place between forward and backward"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="inputs or weights were changed in place"):
         loss.backward()
     assert len(agent.told("declined")) == 1
 
@@ -786,7 +787,7 @@ def test_an_odd_batch_does_not_make_the_parts_of_others_smaller() -> None:
     _agent, tight, state, attempts = tight_model()
     x, y = rows()
     classify(tight, (x, y)).backward()
-    (found,) = state.rows.values()
+    found = min(state.rows.values())
     for size in (found + 1, found):
         attempts.clear()
         classify(tight, (x[:size], y[:size])).backward()

@@ -26,8 +26,6 @@ _LIGHTNING, _TRANSFORMERS = "lightning >= 2.0", "transformers"
 _TRAINER = "keras.src.backend.tensorflow.trainer.TensorFlowTrainer"
 _FUNCTION = "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function"
 _LOADER = "torch.utils.data.dataloader"
-_ONCE = "of a batch in chunks, only the last may do this; there is no hook before it that could say no"
-_PARTS = "when batches are handed out in chunks"
 
 PATCHES = [
     # ---- Python
@@ -131,24 +129,6 @@ PATCHES = [
          "_global_optimizer_pre_hooks _global_optimizer_post_hooks",
          "an update that is non-finite is held back: PyTorch's own global hooks, nothing is replaced"),
     *_of(HEAL, _TORCH, "torch/heal/split.py", "MODEL", "__call__", "a call that does not fit is made in chunks"),
-    *_of(HEAL, _TORCH, "torch/heal/reduction.py", "torch.autograd", "backward",
-         "a part's loss counts by its share of the batch", _PARTS),
-    *_of(HEAL, _TORCH, "torch/heal/loader.py", _LOADER + ".DataLoader", "__len__",
-         "a batch is handed out in chunks, and counts once", _PARTS),
-    *_of(HEAL, _TORCH, "torch/heal/loader.py", _LOADER + "._BaseDataLoaderIter", "__next__",
-         "a batch is handed out in chunks", _PARTS),
-    *_of(HEAL, _TORCH, "torch/heal/batch_calls.py", "torch.optim.optimizer.Optimizer",
-         "profile_hook_step zero_grad", _ONCE, _PARTS),
-    *_of(HEAL, _TORCH, "torch/heal/batch_calls.py", "OPTIMIZER", "step", _ONCE, _PARTS),
-    *_of(HEAL, _TORCH, "torch/heal/batch_calls.py", "torch.nn.modules.module.Module", "zero_grad", _ONCE, _PARTS),
-    *_of(HEAL, _TORCH, "torch/heal/batch_calls.py", "torch.amp.grad_scaler.GradScaler", "unscale_ step update",
-         _ONCE, _PARTS),
-    *_of(HEAL, _TORCH, "torch/heal/batch_calls.py", "torch.optim.lr_scheduler.LRScheduler subclasses", "step",
-         _ONCE, _PARTS),
-    *_of(HEAL, _TORCH, "torch/heal/batch_calls.py", "torch.optim.swa_utils.AveragedModel", "update_parameters",
-         _ONCE, _PARTS),
-    *_of(HEAL, _TORCH, "torch/heal/batch_calls.py", "torch.nn.utils", "clip_grad_norm_ clip_grad_value_", _ONCE,
-         _PARTS),
     *_of(HEAL, _TORCH, "torch/heal/arm.py", _LOADER + ".DataLoader", "__init__",
          "loaders without workers, after these had taken the memory", "after a restart"),
     # ---- Keras and TensorFlow under --heal

@@ -35,12 +35,11 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--heal",
-    is_flag=False,
+    is_flag=True,
     flag_value="safe",
-    metavar="[=all]",
+    default=None,
     help="Keep the run going: split a batch that does not fit, with the same update; start a run that ran out of "
-    "memory again from its last state. --heal=all also allows what changes the result, such as a loss that compares "
-    "samples computed in chunks.",
+    "memory again from its last state.",
 )
 @click.option(
     "--resume-args",
@@ -86,8 +85,6 @@ def command(
     from holter.recorder.launch import streams
 
     streams.hold_closed()  # before any file of ours is opened
-    if heal not in (None, "safe", "all"):
-        raise UsageError(f"--heal={heal} is not known", "Use --heal or --heal=all, and -- before the command")
     if heal is None and (on_hang == "restart" or resume_args is not None):
         asked = "--on-hang restart" if on_hang == "restart" else "--resume-args"
         raise UsageError(f"{asked} does nothing without --heal", f"Say: holter run --heal {asked} ... -- COMMAND")

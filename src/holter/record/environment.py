@@ -11,7 +11,7 @@ TOKEN = "HOLTER_TOKEN"  # the password of `holter serve`, where it listens beyon
 # Set by the recorder for the command.
 AGENT_DIR = "HOLTER_AGENT_DIR"  # the folder that agents write into; without it the agent is not there
 RUN = "HOLTER_RUN"  # the run's id, for scripts that would like to note it
-HEAL = "HOLTER_HEAL"  # "safe" or "all": which acts are allowed
+HEAL = "HOLTER_HEAL"  # "safe" under --heal
 PLAN = "HOLTER_PLAN"  # what `holter plan` wants to know, as JSON
 
 # Set for each attempt of a run under `--heal`.
@@ -19,7 +19,6 @@ ATTEMPT = "HOLTER_ATTEMPT"  # its number, from 1
 STATE = "HOLTER_STATE"  # the folder in shared memory that attempts hand their state on in
 STATE_DISK = "HOLTER_STATE_DISK"  # the same on disk
 SPLIT = "HOLTER_SPLIT"  # chunks that a batch is run in from the first step on
-LOADER = "HOLTER_LOADER"  # chunks that the loader hands a batch out in
 WORKERS = "HOLTER_WORKERS"  # "0": the trainer loads its data itself
 
-OF_AN_ATTEMPT = (ATTEMPT, STATE, STATE_DISK, SPLIT, LOADER, WORKERS)
+OF_AN_ATTEMPT = (ATTEMPT, STATE, STATE_DISK, SPLIT, WORKERS)

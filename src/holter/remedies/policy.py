@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from holter.finding import Finding, Verdict
-from holter.remedies import afresh, loader, no_workers, split, whole_blocks
+from holter.remedies import afresh, no_workers, split, whole_blocks
 from holter.remedies.ledger import DOOMED_AFTER, Ledger
 from holter.remedies.memory_ending import ran_out
 from holter.remedies.remedy import Prescribe, Remedy
@@ -20,15 +20,6 @@ from holter.remedies.remedy import Prescribe, Remedy
 _TABLE: dict[str, Prescribe] = {
     cause: module.prescribe for module in (no_workers, split, whole_blocks, afresh) for cause in module.CAUSES
 }
-
-
-@dataclass(frozen=True)
-class Feeds:
-    """What a run's batches come from, and what it has written."""
-
-    loader: bool = True  # a PyTorch DataLoader was made
-    trainer: bool = False  # a framework's own loop draws from it
-    saved: bool = False  # the script has written checkpoints of its own
 
 
 @dataclass(frozen=True)
@@ -41,12 +32,11 @@ class Ruling:
     doomed: bool = False
 
 
-def rule_on(
-    verdict: Verdict, ledger: Ledger, *, resumes: bool, said_so: bool = False, feeds: Feeds | None = None
-) -> Ruling:
+def rule_on(verdict: Verdict, ledger: Ledger, *, resumes: bool, said_so: bool = False, saved: bool = False) -> Ruling:
     """Say what the next attempt is to change.
 
     `resumes`: there is a state to go on from. `said_so`: the exception that ended the run says that memory ran out.
+    `saved`: the script has written checkpoints of its own.
     """
     if verdict.ending.kind == "crashed" and not ran_out(verdict, said_so):
         return Ruling(cause=_root(verdict), declined=f"Holter knows no change that cures {_root(verdict)}")
@@ -57,10 +47,7 @@ def rule_on(
     finding = _treatable(verdict)
     if finding is None:
         return Ruling(cause=_root(verdict), declined=f"Holter knows no change that cures {_root(verdict)}")
-    at_the_loader = loader.prescribe(ledger.tried("split-loader"))
-    can_cut = at_the_loader is not None and not _not_cut(verdict, at_the_loader, feeds or Feeds(), resumes)
-    would_overwrite = feeds is not None and feeds.saved and not resumes
-    prescribe = _prescriber(verdict, finding, ledger, can_cut, would_overwrite)
+    prescribe = _TABLE.get(finding.cause) or _TABLE[finding.family]
     first = prescribe(0)
     remedy = prescribe(ledger.tried(first.name)) if first is not None else None
     if remedy is None:
@@ -70,7 +57,7 @@ def rule_on(
     because = _not_heeded(verdict, remedy)
     if because and resumes and verdict.ending.kind == "oom-killed":
         return Ruling(afresh.prescribe(0), finding.cause)  # from its state it comes further, or the ledger ends it
-    because = because or _not_cut(verdict, remedy, feeds or Feeds(), resumes)
+    because = because or _not_split(verdict, remedy, ledger, saved and not resumes)
     if because:
         return Ruling(cause=finding.cause, declined=because)
     if not resumes and not remedy.from_start:
@@ -92,34 +79,20 @@ def _not_heeded(verdict: Verdict, remedy: Remedy) -> str:
     return ""
 
 
-def _prescriber(verdict: Verdict, finding: Finding, ledger: Ledger, can_cut: bool, would_overwrite: bool) -> Prescribe:
-    found = _TABLE.get(finding.cause) or _TABLE[finding.family]
-    if found is not split.prescribe or "keras" in _frameworks(verdict):
-        return found
-    split_before = ledger.tried("split") > 0
-    if verdict.ending.kind != "exception":
-        # Where the kernel has killed a run that was split from its first step on, it was outside of the model's call.
-        return loader.prescribe if can_cut and split_before else found
-    # A forward that fails is split in place at once. So it was outside of the model, or a backward in a graph of the
-    # script's own. The loader helps with both; where it can't, a backward may still be split from the first step on.
-    declined = any(act["act"] == "split-batch" and not act["done"] for act in verdict.interventions)
-    spent = split_before or declined or ledger.tried("split-loader") > 0 or would_overwrite
-    return loader.prescribe if can_cut or spent else found
+def _not_split(verdict: Verdict, remedy: Remedy, ledger: Ledger, would_overwrite: bool) -> str:
+    """Why a PyTorch run that ended with an error for lack of memory is not split from its first step on.
 
-
-def _not_cut(verdict: Verdict, remedy: Remedy, feeds: Feeds, resumes: bool) -> str:
-    """Why batches can't be handed out in chunks in this run."""
-    if remedy.name != "split-loader":
+    A forward that fails is split in place at once. So it was a backward in a graph of the script's own, or a loss: both
+    are made in chunks by a run that is split from its first step on. What fails even then is neither.
+    """
+    if remedy.name != "split" or verdict.ending.kind != "exception" or "keras" in _frameworks(verdict):
         return ""
-    tried = "the batch was split in place as far as it can be"
-    declined = [act["because"] for act in verdict.interventions if act["act"] == "split-loader" and not act["done"]]
+    declined = [act["because"] for act in verdict.interventions if act["act"] == "split-batch" and not act["done"]]
     if declined:
-        return f"{tried}, and its loader could not hand it out in chunks: {declined[-1]}"
-    if not feeds.loader:
-        return f"{tried}, and its batches come from no DataLoader that could hand them out in chunks"
-    if feeds.trainer:
-        return f"{tried}, and a Trainer counts the batches of its loader: make them smaller, and let it accumulate"
-    if feeds.saved and not resumes:
+        return f"the batch can't be run in chunks: {declined[-1]}"
+    if ledger.tried("split"):
+        return "model and loss were run in chunks as small as they go: what does not fit is outside of them"
+    if would_overwrite:
         return (
             f"this would help: {remedy.text}; but the script has written checkpoints, and a restart would overwrite "
             "them. Say how it resumes with --resume-args"

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holter.finding import Verdict
-from holter.record.events.agent import Declined, Intervention, Made, Schedule, StateSaved
+from holter.record.events.agent import Declined, Intervention, StateSaved
 from holter.record.events.recorder import SignalReceived
 from holter.record.events.timeline import StepWindow
 from holter.record.reader import Record
 from holter.remedies.ledger import Ledger, Position
 from holter.remedies.memory_ending import said_in
-from holter.remedies.policy import Feeds, Ruling, rule_on
+from holter.remedies.policy import Ruling, rule_on
 
 _WISHES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGXCPU")
 
@@ -37,7 +37,9 @@ class Restarts:
             return Ruling()  # the user or a scheduler wanted the run to end, whatever ended it then
         if any(event.act == "heal" for event in record.of(Declined)):
             return Ruling()  # one of several ranks: it was said that the run is only watched
-        ruling = rule_on(verdict, self.ledger, resumes=self.resumes, said_so=said_in(record), feeds=feeds_of(record))
+        ruling = rule_on(
+            verdict, self.ledger, resumes=self.resumes, said_so=said_in(record), saved=_wrote_checkpoints(record)
+        )
         if ruling.remedy is not None:
             self.ledger.changes.append(ruling.remedy)
         return ruling
@@ -53,15 +55,6 @@ def position_of(record: Record, verdict: Verdict, ledger: Ledger) -> Position:
         return Position(own, epoch)
     # The script went on by itself, from where is not known: a checkpoint that it has written since is progress.
     return Position(saved=ledger.furthest.saved + (1 if _wrote_checkpoints(record) else 0))
-
-
-def feeds_of(record: Record) -> Feeds:
-    """What the batches of a run come from."""
-    return Feeds(
-        loader=any(event.what == "loader" for event in record.of(Made)),
-        trainer=any(event.source in ("lightning", "transformers") for event in record.of(Schedule)),
-        saved=_wrote_checkpoints(record),
-    )
 
 
 def _wrote_checkpoints(record: Record) -> bool:

@@ -28,7 +28,6 @@ class Agent:
         self.role = "python"
         self._heal = os.environ.get(environment.HEAL)
         self.forks = 0
-        self.loader_split = None  # under --heal: what hands out batches in chunks, where that is asked for
         self._beat = None
         self._census = None
         self._holdings = None

@@ -25,12 +25,18 @@ def take_out(thing, is_tensor, leaves, unknown=None, depth=0):
         parts = [(key, take_out(value, is_tensor, leaves, unknown, depth + 1)) for key, value in dict.items(thing)]
         if thing.__class__ is dict:
             return lambda given: {key: build(given) for key, build in parts}
+        beside = [value for value in vars(thing).values() if is_tensor(value)] if hasattr(thing, "__dict__") else ()
+        if unknown is not None and {*map(id, beside)} - {*map(id, dict.values(thing))}:
+            unknown.append(thing)  # it holds tensors that are none of its entries
         return lambda given: _filled(thing, [(key, build(given)) for key, build in parts])
     if issubclass(kind, (list, tuple)):
-        builds = [take_out(value, is_tensor, leaves, unknown, depth + 1) for value in _entries(thing)]
+        builds, make = (
+            [take_out(value, is_tensor, leaves, unknown, depth + 1) for value in _entries(thing)],
+            thing.__class__,
+        )
         if hasattr(thing, "_fields"):
-            return lambda given: thing.__class__(*[build(given) for build in builds])
-        return lambda given: thing.__class__([build(given) for build in builds])
+            return lambda given: make(*[build(given) for build in builds])
+        return lambda given: make([build(given) for build in builds])
     if dataclasses.is_dataclass(kind):
         names = [one.name for one in dataclasses.fields(kind)]
         held = [(name, object.__getattribute__(thing, name)) for name in names]
@@ -60,8 +66,12 @@ def _entries(thing):
 
 def _filled(mapping, pairs):
     new = copy.copy(mapping)
+    before = {id(dict.get(mapping, key)): value for key, value in pairs}
     for key, value in pairs:
         new[key] = value
+    for name, value in list(getattr(new, "__dict__", {}).items()):
+        if id(value) in before:  # an entry that is an attribute, too
+            object.__setattr__(new, name, before[id(value)])
     return new
 
 

@@ -2,7 +2,6 @@
 
 import os
 import resource
-import traceback
 
 _WORDS = (
     "out of memory",  # CUDA, MPS, ROCm
@@ -25,9 +24,27 @@ def oom_error(torch, words):
 
 
 def let_go(error):
-    """Let the frames of a failed attempt go of what they hold, and keep the lines that they were at."""
-    traceback.clear_frames(error.__traceback__)
+    """Let the frames of a failed attempt go of what they hold, and keep the lines that they were at.
+
+    Those of ours are not in the traceback any more (`drop_own_frames`), but the frames that they called know them.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        frame, trace = trace.tb_frame, trace.tb_next
+        while frame is not None:
+            back = frame.f_back
+            try:
+                frame.clear()
+            except RuntimeError:  # it is running, and so are those above
+                break
+            frame = back
     error.__context__ = None
+
+
+def forget(error):
+    """The same of one that nobody will be shown: where it was caught, it and its frames would keep each other."""
+    let_go(error)
+    error.__traceback__ = None
 
 
 def drop_own_frames(error):

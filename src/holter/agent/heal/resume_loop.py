@@ -72,17 +72,15 @@ class Loops:
             source = iter(items)
             if level.skip:
                 previous = beat.enter(f.DATA)
-                self._full_batches(True)
                 for _ in range(level.skip):
                     next(source, None)
                     beat.alive()
-                self._full_batches(False)
                 beat.enter(previous)
                 guard(session.arrived)(self.levels)
             for item in source:
                 before = beat.steps
                 yield item
-                level.done += not self._midway(source)
+                level.done += 1
                 if not level.within:
                     guard(self._stepped)(before)
                 level.within = False
@@ -97,14 +95,6 @@ class Loops:
                 self.levels[-1].within = True
             else:
                 self.session = None
-
-    def _full_batches(self, still):
-        if self.agent.loader_split is not None:
-            self.agent.loader_split.still = still
-
-    def _midway(self, source):
-        """A loader that hands out its batches in chunks: only a full one counts."""
-        return self.agent.loader_split is not None and self.agent.loader_split.midway(source)
 
     def _begin(self, items, every, things):
         unknown = [word for word, thing in things.items() if not can_be_kept(thing)]

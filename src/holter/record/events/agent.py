@@ -119,9 +119,8 @@ class Batch(ProcessEvent):
 class Armed(ProcessEvent):
     """Under `--heal`: a reflex is in place.
 
-    `split-batch` acts on a failed allocation, `hold-update` on an update that is non-finite, `split-loader` hands out
-    batches in chunks, `collect` collects garbage near the limit; `expandable-segments` (by the recorder): the device's
-    allocator was told to leave no holes.
+    `split-batch` acts on a failed allocation, `hold-update` on an update that is non-finite, `collect` collects garbage
+    near the limit; `expandable-segments` (by the recorder): the device's allocator was told to leave no holes.
     """
 
     KIND = "armed"
@@ -137,14 +136,14 @@ class Intervention(ProcessEvent):
     KIND = "intervention"
 
     act: str = means(
-        "`split-batch`, `split-loss`, `split-loader`, `collect`, `no-workers`, `restart`, `resume`; of an update that "
-        "is non-finite `hold-update`, `mask-gradient`, `go-back`, `lower-rate`, `bfloat16`"
+        "`split-batch`, `split-loss`, `collect`, `no-workers`, `restart`, `resume`; of an update that is "
+        "non-finite `hold-update`, `mask-gradient`, `go-back`, `lower-rate`, `bfloat16`"
     )
     keeps: str = means("`exact`, `equivalent`, `changed`")
     step: int | None = None
     text: str = ""
     because: str = means("why it is not exact")
-    model: str = means("of a split batch, like the next two; of one split at the loader the next two")
+    model: str = means("of a split batch, like the next two")
     batch: int | None = None
     rows: int | None = means("samples in a part")
     attempt: int | None = means("of a `restart`, like the next three")

@@ -18,7 +18,6 @@ _DECLINED = {
     "resumable": "could not resume",
     "resume": "could not resume",
     "split-batch": "could not split the batch",
-    "split-loader": "could not split the loader's batches",
 }
 
 

@@ -15,7 +15,7 @@ class Healing:
 
     def __init__(self, adapter):
         self.adapter, self.agent, self.torch, self.guard = adapter, adapter.agent, adapter.torch, adapter.guard
-        self.loader = self.collect = None
+        self.collect = None
         self.guard(self._arm_nan)()
         from ...heal.soft_limit import wall_of
         from .split import Split
@@ -29,20 +29,9 @@ class Healing:
         self.guard(self._arm_workers)()
         self.guard(self._arm_collect)()
 
-    def end(self):
-        """After them."""
-        self.guard(self._arm_loader)()
-
     def watch(self, models, optimizer):
         """An optimizer trains these models."""
-        self.split.watch(models)
-        if self.loader is not None:
-            self.loader.watch(models, optimizer)
-
-    def pass_begins(self, loader, iterator):
-        """A pass over a loader."""
-        if self.loader is not None:
-            self.loader.begins(loader, iterator)
+        self.split.watch(models, optimizer)
 
     def rarely(self):
         """Once a second, between two steps."""
@@ -62,15 +51,6 @@ class Healing:
         from ...heal.collect import collect_of
 
         self.collect = collect_of(self.agent)
-
-    def _arm_loader(self):
-        """Around what is timed: a chunk of a batch is no step, and drawing one takes no time."""
-        from .loader import LoaderSplit
-
-        self.loader = self.agent.loader_split = LoaderSplit(self.agent, self.torch)
-        if self.loader.needed:
-            self.loader.arm()
-        self.split.loader = self.loader
 
 
 # --- No data workers: in a process that was started again since its workers hung or found no memory

@@ -10,9 +10,10 @@ import weakref
 from typing import Any
 
 from ...heal.leaves import Unsplittable, batch_axes, batch_of, bytes_of, rows_of, take_out
-from ...heal.out_of_memory import is_oom, let_go, oom_error
+from ...heal.out_of_memory import forget, is_oom, oom_error
 from ..observe.visibility import weights_of
 from . import joining, proof
+from .around import Around, RandomState
 from .split_state import LOSS_PER_OUTPUT
 
 _FIRST_CHUNK = 8  # of a batch of which nothing is known, one part in so many is run first and measured
@@ -21,28 +22,34 @@ _FIRST_CHUNK = 8  # of a batch of which nothing is known, one part in so many is
 class Call:
     """What one call of a model was given, and what is kept of it until its backward."""
 
-    def __init__(self, state, inner, args, kwargs, with_graph=True):
+    def __init__(self, state, inner, args, kwargs, with_graph=True, axes=None, program=()):
         self.state, self.inner, self.torch, self.with_graph = state, inner, state.torch, with_graph
         self.module = state.module()  # held: a slice of a model is gone by the time of its backward
         self.device = state.device
         self.leaves = []
         self.build = take_out((args, kwargs), state.is_tensor, self.leaves)
         self.size, self.elements = batch_of(self.leaves, state.axis), sum(leaf.numel() for leaf in self.leaves)
-        self.axes = batch_axes(self.leaves, self.size, state.axis)
+        self.axes = batch_axes(self.leaves, self.size, state.axis) if axes is None else axes
+        self.program = program  # what is computed from the outputs within the call, by name (`deferred`)
         # What its memory hangs on, but for the number of samples.
         self.shapes = (
             with_graph,
+            program,
             *((*(n for d, n in enumerate(leaf.shape) if d != axis), leaf.dtype) for leaf, axis in self._pairs()),
         )
         self.autocast = state.autocast()
         self.needing = [n for n, leaf in enumerate(self.leaves) if leaf.requires_grad and with_graph]
         self.versions = self._versions()
         self.kinds: "Any" = None  # how each output joins
-        self.counts = {}  # labels of each sample, where a loss within the model is weighted by them
+        self.ignored, self.counts = (), {}  # the labels that a loss leaves out, and how many each sample has of others
         self.rebuild: "Any" = None  # makes what the model returned from the full batch's outputs
         self.graded = []  # which outputs have a gradient
         self.chunks = []  # (first sample, the one after the last, the random state before it)
         self.kept: "Any" = None  # inputs and outputs of the last chunk
+        self.again = []  # chunks of an earlier time, to be gone through as they were
+        self.gathered: "Any" = None  # the gradients, where they were computed along with the outputs
+        self.seed: "Any" = None  # what they were computed for: the gradient of the first output, or one
+        self.exact = False  # nothing but one will be asked for
 
     def _pairs(self):
         return zip(self.leaves, self.axes)  # noqa: B905
@@ -88,27 +95,36 @@ class Call:
         args, kwargs = self.build(iter(few))
         found = Call(self.state, self.inner, args, kwargs, self.with_graph)
         found.axes, found.size = self.axes, len(picked)  # two may be the length of another axis, too
+        found.program, found.ignored = self.program, self.ignored
         return found
 
     # --- forward ------------------------------------------------------------------------------------------
 
     def examine(self):
         """Before a first chunk: how the outputs join, proven once, and what is needed for that."""
-        self.kinds = self.state.kinds(self)
+        self.kinds, self.ignored = self.state.kinds(self)
+        self.counts = joining.label_counts(self.torch, self.leaves, self.axes, self.ignored)
         by_label = any(isinstance(getattr(kind, "rule", None), tuple) for kind in self.kinds)
-        self.counts = joining.label_counts(self.torch, self.leaves, self.axes) if by_label else {}
+        means = any(getattr(kind, "rule", None) == "mean" for kind in self.kinds)
+        # Where all samples had as many labels, it could not be seen whether it is these that a mean goes by.
+        if means and not by_label and joining.unlike(self.torch, self.counts) is not None:
+            self.kinds, self.ignored = self.state.kinds(self, anew=True)
+        self.counts = {key: one.cpu() for key, one in self.counts.items()} if by_label else self.counts
 
     def forward(self, rows):
         """All samples, `rows` at a time (0: not known yet); gives the full batch's outputs."""
         state, budget, asked = self.state, self.state.budget, rows or self.size
-        measured = rows > 0
+        measured, again = rows > 0, list(self.again)
         rows = rows if measured else max(state.min_rows, self.size // _FIRST_CHUNK)
-        begin, full = 0, []
+        begin, full, self.chunks = 0, [], []
         while begin < self.size:
-            end = state.end_of_chunk(begin, rows, self.size)
-            start, before = proof.RandomState(self.torch, self.device), budget.used()
+            end = again[0][1] if again else state.end_of_chunk(begin, rows, self.size)
+            start, before = RandomState(self.torch, self.device), budget.used()
+            if again:
+                again.pop(0)[2].put_back()
             done = self._attempt(begin, end)
             if done is None:
+                again.clear()
                 start.put_back()
                 budget.ran_out()
                 measured, rows = True, state.halve(end - begin)
@@ -141,7 +157,7 @@ class Call:
             if not is_oom(error):
                 raise
             failed = error
-        let_go(failed)
+        forget(failed)
         return None
 
     def _largest(self):
@@ -154,12 +170,85 @@ class Call:
 
     # --- backward -----------------------------------------------------------------------------------------
 
+    def forward_backward(self, rows):
+        """The full batch's outputs, and each chunk's backward from the first of them right after its forward."""
+        state, asked, measured = self.state, rows or self.size, rows > 0
+        rows = rows if measured else max(state.min_rows, self.size // _FIRST_CHUNK)
+        before = Around(state, state.norms)
+        while True:
+            state.weights.forget()
+            try:
+                full, each, to_come = self._forward_backward(rows, measured)
+                break
+            except Exception as error:
+                if not is_oom(error):
+                    raise
+                failed = error
+            forget(failed)
+            self.kept, largest = None, max([rows, *(end - begin for begin, end, _ in self.chunks)])
+            state.release_failed_backward()
+            before.undo()
+            measured, rows, self.again = True, state.halve(largest), []
+        if self.again:
+            before.undo()
+        state.learned(self, self._largest(), asked, each, to_come)
+        return full
+
+    def _forward_backward(self, rows, measured):
+        state, budget, again = self.state, self.state.budget, list(self.again)
+        begin, full, self.chunks, of_inputs = 0, [], [], [None] * len(self.needing)
+        to_come = 0 if measured else state.gradient_bytes()
+        while begin < self.size:
+            end = again[0][1] if again else state.end_of_chunk(begin, rows, self.size)
+            if again:
+                again.pop(0)[2].put_back()
+            self.chunks.append((begin, end, RandomState(self.torch, self.device)))
+            used = budget.used()
+            inputs, outputs = self.run(begin, end)
+            each = max(budget.used() - used, 1) / (end - begin)
+            if not full:
+                full = [kind.empty(one.detach(), self.size) for kind, one in zip(self.kinds, outputs)]  # noqa: B905
+                one = self.torch.ones_like(full[0])
+                seeds = [one if self.seed is None else self.seed.to(one.dtype), *[None] * (len(full) - 1)]
+            for kind, into, output in zip(self.kinds, full, outputs):  # noqa: B905
+                kind.put(into, output.detach(), begin, end, self.weight(kind, begin, end))
+            self._chunk_backward(of_inputs, inputs, outputs, seeds, begin, end)
+            inputs = outputs = output = None
+            begin = end
+            if not measured:
+                measured, rows = True, max(rows, state.rows_that_fit(each, self.size - begin, to_come))
+        self.gathered = [*of_inputs, *state.weights.gradients()]
+        return full, each, to_come
+
+    def _gathered(self, gradients):
+        """What was computed along with the outputs, for the gradient that came; None where it is for another output."""
+        gathered, self.gathered = self.gathered, None
+        if gathered is None or gradients[0] is None or any(one is not None for one in gradients[1:]):
+            return None
+        if not self.exact:
+            if self.seed is None and self.state.is_mixed_with(self.torch.float16, self.autocast):
+                self.state.seed = gradients[0].detach()
+                return None  # what a scaler is there for was too small to be seen
+            came = gradients[0].detach()
+            ratio = came if self.seed is None else came / self.seed
+            for one in gathered:
+                if one is not None:
+                    one.mul_(ratio)
+            self.state.seed = self.torch.where(came.isfinite() & (came != 0), came, self.torch.ones_like(came))
+        self.exact = False
+        return gathered
+
     def backward(self, gradients):
         """The gradients of the inputs that need them and of the weights, for the full batch."""
+        found = self._gathered(gradients)
+        if found is not None:
+            return found
         state = self.state
         if not self.is_untouched():  # what is computed again must meet the same; PyTorch asks that of a graph, too
             self.refuse("the model's inputs or weights were changed in place between forward and backward")
-        after = proof.Around(state, state.norms)  # nothing else is changed by a call: that was proven
+        after = Around(state, state.norms)  # nothing else is changed by a call: that was proven
+        if not self.chunks:
+            self._cut()
         try:
             with state.budget.wall:
                 found = self._all_chunks(gradients)
@@ -168,6 +257,15 @@ class Call:
                 return found
         finally:
             after.undo()
+
+    def _cut(self):
+        """Into the chunks that its backward goes through, where it was not run forward itself."""
+        state, begin, self.chunks = self.state, 0, list(self.again)
+        start, rows = RandomState(self.torch, self.device), state.rows_for(self) or state.min_rows
+        while begin < self.size and not self.again:
+            end = state.end_of_chunk(begin, rows, self.size)
+            self.chunks.append((begin, end, start))
+            begin = end
 
     def _in_smaller_chunks(self, gradients):
         """After a backward that did not fit: all of it once more, with half as many samples at a time."""
@@ -214,16 +312,19 @@ class Call:
                 with self.autocast():
                     kept = self.run(begin, end)
             inputs, outputs = kept
-            roots, given = self._roots(outputs, gradients, begin, end)
-            kept = outputs = None
-            if roots:
-                # Not `torch.autograd.backward`: the loader's split may stand around that, and would scale it.
-                engine = self.torch.autograd.Variable._execution_engine
-                engine.run_backward(roots, given, False, False, (), allow_unreachable=True, accumulate_grad=True)
-            roots = given = None
-            self._gather(of_inputs, inputs, begin, end)
-            inputs = None
+            kept = None
+            self._chunk_backward(of_inputs, inputs, outputs, gradients, begin, end)
+            inputs = outputs = None
         return of_inputs
+
+    def _chunk_backward(self, of_inputs, inputs, outputs, gradients, begin, end):
+        roots, given = self._roots(outputs, gradients, begin, end)
+        outputs.clear()
+        if roots:
+            engine = self.torch.autograd.Variable._execution_engine
+            engine.run_backward(roots, given, False, False, (), allow_unreachable=True, accumulate_grad=True)
+        roots = given = None
+        self._gather(of_inputs, inputs, begin, end)
 
     def _roots(self, outputs, gradients, begin, end):
         roots, given = [], []
@@ -265,10 +366,10 @@ def cut_class(torch):
 
     class Cut(torch.autograd.Function):  # type: ignore[name-defined, misc]
         @staticmethod
-        def forward(ctx, call, rows, *_tensors):
+        def forward(ctx, call, make, *_tensors):
             ctx.set_materialize_grads(False)
             ctx.call = call
-            found = call.forward(rows)
+            found = make()
             ctx.mark_non_differentiable(*[t for t, graded in zip(found, call.graded) if not graded])  # noqa: B905
             return tuple(found)
 

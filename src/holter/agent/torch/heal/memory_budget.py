@@ -16,7 +16,6 @@ class CudaBudget:
     """A CUDA device: what the allocator has handed out, against what it may take in all."""
 
     wall = NoWall()  # what fails on the device says so itself
-    loader_share = 1.0  # of a chunk that fits in place, for one that the loader hands out
 
     def __init__(self, torch, device):
         self.torch = torch
@@ -49,8 +48,6 @@ class CudaBudget:
 
 class HostBudget:
     """The host's memory, as far as the soft wall lets it grow; without a wall there is no end that could be known."""
-
-    loader_share = 0.6  # a CPU is as fast with smaller chunks, and then memory need not be made anew for each tensor
 
     def __init__(self, wall=None):
         self.wall = wall or NoWall()

@@ -20,9 +20,10 @@ from ...heal.out_of_memory import drop_own_frames, is_oom, let_go
 from ...heal.soft_limit import wall_of
 from ...observe.wrap import around_calls, uncounted
 from ..observe.visibility import Unseen, modules_of, weights_of
+from .around import Around
 from .chunks import Call, cut_class
+from .deferred import Deferring
 from .memory_budget import DEVICES, memory_budget_of
-from .proof import Around
 from .split_state import SplitState
 
 _LOOK_EVERY_SECONDS = 0.5
@@ -36,10 +37,10 @@ _TRAINING = "the batch of %d did not fit: it is"
 _EVALUATION = "the %d samples of an evaluation did not fit: they are"
 
 
-def chunks_asked(variable):
-    """How many chunks a restart has asked for in the environment, from the first step on; 1 where it has not."""
+def _chunks_asked():
+    """How many chunks a restart has asked for in the environment; 1 where it has not."""
     try:
-        return max(1, int(os.environ.get(variable, 1)))
+        return max(1, int(os.environ.get(environment.SPLIT, 1)))
     except ValueError:
         return 1
 
@@ -50,8 +51,7 @@ class Split:
     def __init__(self, agent, torch, is_compiling):
         self.agent, self.torch, self.is_compiling = agent, torch, is_compiling
         self.inside = False
-        # By a restart, from the first step on; where the loader hands out chunks, those are tried as they come.
-        self.asked = chunks_asked(environment.SPLIT) if chunks_asked(environment.LOADER) < 2 else 1
+        self.asked = _chunks_asked()  # by a restart, from the first step on
         self.states = {}  # id of a model -> what is known of it
         self.wrapped = set()
         self.reported = set()
@@ -59,7 +59,8 @@ class Split:
         self.is_tensor = lambda thing: issubclass(type(thing), torch.Tensor)
         self.unseen = Unseen(torch)
         self.budgets, self.cache_release = {}, {}  # by device
-        self.loader = None  # what hands out batches in chunks, where computing twice costs more than that
+        self.deferring = Deferring(self)
+        self.optimizers = weakref.WeakSet()
 
     def memory_budget(self, device):
         """That of a device, one for all that act on it."""
@@ -71,8 +72,10 @@ class Split:
                 found.tidied = lambda: self.agent.say("armed", act="split-batch", tidy=True)
         return found
 
-    def watch(self, models):
+    def watch(self, models, optimizer=None):
         """Stand around the calls of these models and of the modules that they may be called by."""
+        if optimizer is not None:
+            self.optimizers.add(optimizer)
         containers = (self.torch.nn.Module, self.torch.nn.ModuleList, self.torch.nn.ModuleDict)
         for model in models:
             for module in modules_of(model):
@@ -116,6 +119,7 @@ class Split:
         state, call = self._known(module), None
         if state is None:
             return inner(module, *args, **kwargs)
+        args, kwargs = self.deferring.made_real(args, kwargs)
         try:
             if not state.is_calm(args, kwargs):
                 call = self._opened(state, inner, args, kwargs, True)
@@ -135,6 +139,7 @@ class Split:
         state = self._known(module)
         if state is None:
             return inner(module, *args, **kwargs)
+        args, kwargs = self.deferring.made_real(args, kwargs)
         call = around = None
         try:
             if state.rows:
@@ -158,16 +163,19 @@ class Split:
                 self.agent.guard(state.was_evaluated)(args, kwargs)
             return out
         let_go(failed)
-        state.budget.ran_out()
-        # A call that was calm has left nothing behind, unless the model was in training.
-        as_before = not module.training if around is None else self.agent.guard(around.undo)()
-        if not as_before:
-            self.report_declined(state, "an evaluation: %s" % _CHANGED)
-            raise failed
-        call = self.agent.guard(Call)(state, inner, args, kwargs, with_graph=False)
-        if call is None:
-            return self._once_more(state, inner, failed, args, kwargs)
-        return self._in_chunks(call, 0, failed, args, kwargs)
+        try:
+            state.budget.ran_out()
+            # A call that was calm has left nothing behind, unless the model was in training.
+            as_before = not module.training if around is None else self.agent.guard(around.undo)()
+            if not as_before:
+                self.report_declined(state, "an evaluation: %s" % _CHANGED)
+                raise failed
+            call = self.agent.guard(Call)(state, inner, args, kwargs, with_graph=False)
+            if call is None:
+                return self._once_more(state, inner, failed, args, kwargs)
+            return self._in_chunks(call, 0, failed, args, kwargs)
+        finally:
+            del failed  # it knows this frame, and those above, with what they hold
 
     @uncounted
     def _full_batch(self, module, inner, args, kwargs):
@@ -205,12 +213,15 @@ class Split:
             self.agent.guard(self._went_at_once)(call, free, out)
             return out
         let_go(failed)
-        state.budget.ran_out()
-        undone = self.agent.guard(around.undo)()
-        if not call.takes_again() or not call.is_untouched() or not undone:
-            state.decline(_CHANGED)
-            raise failed
-        return self._in_chunks(call, 0, failed, args, kwargs)
+        try:
+            state.budget.ran_out()
+            undone = self.agent.guard(around.undo)()
+            if not call.takes_again() or not call.is_untouched() or not undone:
+                state.decline(_CHANGED)
+                raise failed
+            return self._in_chunks(call, 0, failed, args, kwargs)
+        finally:
+            del failed
 
     def _went_at_once(self, call, free, out):
         given = []
@@ -269,11 +280,14 @@ class Split:
 
     def _joined(self, call, rows):
         """The full batch's outputs: with gradients, as those of a node of its own in the user's graph."""
-        if call.with_graph:
-            tensors = (*(call.leaves[n] for n in call.needing), *call.state.weights.weights)
-            found = cut_class(self.torch).apply(call, rows, *tensors)
-        else:
+        found = self.deferring.outputs(call)
+        if found is not None:
+            return call.state.rebuild(call)(iter(found))
+        if not call.with_graph:
             found = call.forward(rows)
+        else:
+            tensors = (*(call.leaves[n] for n in call.needing), *call.state.weights.weights)
+            found = cut_class(self.torch).apply(call, functools.partial(call.forward, rows), *tensors)
         build, call.rebuild = call.rebuild, None  # it may hold what was put together, and so its graph
         return build(iter(found))
 

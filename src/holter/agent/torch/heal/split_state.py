@@ -1,17 +1,16 @@
 """What is known of one model that is watched over: how many samples fit at once, and how its outputs join."""
 
-import math
 import weakref
 from contextlib import contextmanager
 
 from ...heal.leaves import Unsplittable, elements
 from ..observe.visibility import modules_of, weights_of
 from . import proof
+from .stand_ins import StandIns
 
 _SPARE_SHARE = 0.85  # of the free memory: chunks are not made to fit to the last byte
 _COMFORT_SHARE = 0.75  # of the limit: a call that leaves more than the rest is left alone
 _CALLS_BEFORE_LARGER = 200  # calls in chunks, after which larger ones may be tried
-_CALLS_BEFORE_LOADER = 3  # calls of one size in chunks, after which the loader is asked to hand out chunks
 _MAX_SHAPES = 1000
 LOSS_PER_OUTPUT = 3.0  # the outputs, times this: their gradients and what a loss keeps of them
 _WORKSPACE = 1.5  # what a chunk takes while it runs, against what its graph keeps
@@ -35,7 +34,8 @@ class SplitState:
         self.rows = {}  # shapes without the batch -> how many samples fit at once
         self.calls = {}  # the same and the batch's size -> calls in chunks
         self.norms = [m for m in modules_of(module) if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
-        self._kinds = {}
+        self.seed = None  # the gradient that a loss was given last, where that was asked for before its backward
+        self._kinds, self._rebuilds = {}, {}
         self.gone = None  # tells when the model is
 
     @property
@@ -60,17 +60,50 @@ class SplitState:
         """Before a cut: the weights may be others by now, or lie elsewhere."""
         if self.weights is None or not self.weights.still_true():
             proof.refuse(self.torch, self.module())
-            self.weights = proof.StandIns(self.torch, self.module())
+            self.weights = StandIns(self.torch, self.module())
         device = self.weights.weights[0].device if self.weights.weights else self.device
         if device != self.device:
             self.device, self.budget = device, self.split.memory_budget(device)
 
-    def kinds(self, call):
-        """How the outputs of chunks join, proven once for each structure of inputs; raises when they do not."""
-        key = tuple(call.axes), len(call.leaves), call.with_graph, call.module.training
-        if key not in self._kinds:
-            self._kinds[key] = proof.prove(self, call)
+    def kinds(self, call, anew=False):
+        """How the outputs of chunks join, and the labels that are left out: proven once for each structure of inputs.
+
+        Raises where they do not.
+        """
+        key = self._key(call)
+        if key not in self._kinds or anew:
+            if len(self._kinds) >= _MAX_SHAPES:
+                self._kinds.clear()
+                self._rebuilds.clear()
+            try:
+                kinds, self._rebuilds[key] = proof.prove(self, call)
+            except Unsplittable as error:
+                if not call.program:
+                    raise
+                kinds = str(error)
+            self._kinds[key] = kinds, call.ignored
+        if isinstance(self._kinds[key][0], str):
+            raise Unsplittable(self._kinds[key][0])
         return self._kinds[key]
+
+    def _key(self, call):
+        return tuple(call.axes), len(call.leaves), call.with_graph, call.module.training, self._mixed(), call.program
+
+    def rebuild(self, call):
+        """What makes of its outputs' tensors that which the model returns."""
+        return self._rebuilds[self._key(call)]
+
+    def has_statistics(self):
+        """Tell whether a call moves the running statistics of a BatchNorm."""
+        return any(norm.training for norm in self.norms)
+
+    def is_updated_by_hand(self):
+        """Tell whether its weights are changed by others than optimizers."""
+        trained = {
+            id(weight) for optimizer in self.split.optimizers for group in optimizer.param_groups
+            for weight in group["params"]
+        }  # fmt: skip
+        return any(id(weight) not in trained for weight in weights_of(self.module()) if weight.requires_grad)
 
     # --- is it near the limit? ----------------------------------------------------------------------------
 
@@ -146,6 +179,11 @@ class SplitState:
     def is_mixed(self):
         return self._mixed()[0]
 
+    def is_mixed_with(self, dtype, autocast):
+        """The same, and with numbers of this kind, under what re-enters it."""
+        with autocast():
+            return self._mixed() == (True, dtype)
+
     def autocast(self):
         """What re-enters the mixed precision that is on now."""
         torch, kind, (on, dtype) = self.torch, self.device.type, self._mixed()
@@ -210,11 +248,8 @@ class SplitState:
             self._settled(call, rows, each, to_come)
 
     def _settled(self, call, rows, each, to_come):
-        """Chunks of this size fit: all but the last are computed twice, and the loader may spare that."""
+        """Chunks of this size fit; now and then it is tried whether larger ones do, too."""
         key = call.shapes, call.size
         self.calls[key] = calls = self.calls.get(key, 0) + 1
-        if calls == _CALLS_BEFORE_LOADER and self.split.loader is not None:
-            share = max(self.min_rows, int(rows * self.budget.loader_share))
-            self.split.loader.ask(math.ceil(call.size / share))
         if calls % _CALLS_BEFORE_LARGER == 0 and rows < self.rows_that_fit(each, call.size, to_come):
             self.rows[call.shapes] = min(call.size, 2 * rows)

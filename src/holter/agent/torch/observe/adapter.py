@@ -104,8 +104,6 @@ class _Adapter:
         loss_and_norm.patch(self)
         compiler.watch(self)
         self.guard(self.compiles.patch)()
-        if self.healing is not None:
-            self.healing.end()
 
     def _watch_for_plan(self):
         """`holter plan` is at work: the first steps are watched, and the script ends with them."""
@@ -284,8 +282,6 @@ class _Adapter:
                 plan.pass_begins(loader, iterator)
                 if beat.phase != 6:  # VALIDATION
                     samples.drew_from(iterator)
-                if self.healing is not None:
-                    self.healing.pass_begins(loader, iterator)
                 self.nan.device.draws_from(loader)
             except Exception as error:
                 guard.caught("loader", error)

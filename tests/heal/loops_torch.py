@@ -1,4 +1,4 @@
-"""Training loops of many kinds, each with its result: run as they are, and with batches handed out in chunks.
+"""Training loops of many kinds, each with its result: run as they are, and with each batch in chunks.
 
 Printed as one line of JSON each: what the loop has come to, and how many iterations it saw.
 """

@@ -1,0 +1,225 @@
+"""Outputs of a call in chunks that are computed when they are read (PyTorch), so that a loss is made chunk by chunk.
+
+A model that has to be run in chunks gives back tensors that know their shape and not yet their elements. What the
+script makes of them, sample by sample (casts, reshapes, a softmax, a loss), is taken down. When the loss is asked for,
+by its backward or by its number, each chunk goes through the model, through what was taken down and through backward,
+one after the other, as by hand with gradient accumulation: nothing is computed twice, and neither outputs nor loss are
+ever there for the full batch. That this comes to the same is proven on a few samples first, as ever (`proof`).
+
+Whatever is not taken down meets the outputs of the full batch, which are computed then and put together (`chunks`).
+So do outputs that are still wanted when the weights are about to change.
+"""
+
+import functools
+import sys
+import weakref
+
+from ...heal.leaves import bytes_of, take_out
+from .pending import Pending
+
+_SMALL_SHARE = 0.02  # of the limit
+# What is told from the shape alone.
+_METADATA = frozenset((
+    "size", "dim", "numel", "nelement", "ndimension", "element_size", "is_floating_point", "is_complex", "get_device",
+    "is_contiguous", "stride", "__len__", "__hash__",
+))  # fmt: skip
+# What is made of each sample by itself, and sums and means over all of them.
+_TAKEN_DOWN = frozenset((
+    "add", "sub", "rsub", "mul", "div", "true_divide", "neg", "pow", "abs", "square", "sqrt", "rsqrt", "exp", "log",
+    "log1p", "sigmoid", "tanh", "relu", "softplus", "gelu", "logsigmoid", "clamp", "clamp_min", "clamp_max", "sign",
+    "maximum", "minimum", "where", "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or",
+    "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__div__", "__truediv__", "__rtruediv__",
+    "__rdiv__", "__pow__", "__neg__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__and__", "__or__",
+    "__invert__", "float", "half", "bfloat16", "double", "long", "int", "bool", "to", "type_as", "detach",
+    "contiguous", "clone", "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "__getitem__", "gather",
+    "softmax", "log_softmax", "normalize", "mean", "sum", "max", "min", "argmax", "argmin", "amax", "norm",
+    "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity", "gaussian_nll_loss",
+    "poisson_nll_loss",
+))  # fmt: skip
+_IN_PLACE = {"add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div", "__idiv__": "div"}  # `loss += more`
+
+
+class Deferring:
+    """Makes tensors without elements, and sees to it that none outlives the weights it hangs on."""
+
+    def __init__(self, split):
+        self.split, self.torch = split, split.torch
+        self.kind = deferred_class(split.torch)
+        self.pending = weakref.WeakSet()
+        self.to_run = []  # those whose model has running statistics: they are run even where nobody wants their outputs
+        self.within_step = False
+        self.fake_mode = None
+
+    def outputs(self, call):
+        """The outputs of a call that is proven to come to the same in chunks; None where they are made at once."""
+        if call.state.axis or any(kind.axis if hasattr(kind, "axis") else len(kind.shape) for kind in call.kinds):
+            return None
+        if self.fake_mode is None:
+            self._arm()
+        fakes = [self._fake(kind, call) for kind in call.kinds]
+        # An evaluation's outputs are most often read at once.
+        if not call.with_graph and (
+            bytes_of(fakes) <= self.small(call.state) or self.torch.is_inference_mode_enabled()
+        ):
+            return None
+        call.state.refresh()
+        pending = Pending(self, call, fakes)
+        self.pending.add(pending)
+        if call.state.has_statistics():
+            self.to_run.append(pending)
+        return pending.outputs()
+
+    def made_real(self, args, kwargs):
+        """What a model is called with, where that is the output of another."""
+        if self.fake_mode is None:
+            return args, kwargs
+        leaves = []
+        build = take_out((args, kwargs), lambda thing: type(thing) is self.kind, leaves)
+        return build(iter([_itself(leaf) for leaf in leaves])) if leaves else (args, kwargs)
+
+    def small(self, state):
+        """Up to so many bytes outputs are kept, in case they are read later."""
+        return _SMALL_SHARE * state.budget.limit
+
+    def _arm(self):
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        self.fake_mode = FakeTensorMode()
+        optimizers = sys.modules["torch.optim.optimizer"]
+        optimizers.register_optimizer_step_pre_hook(self._before_step)
+        optimizers.register_optimizer_step_post_hook(self._after_step)
+
+    def _fake(self, kind, call):
+        shape = list(kind.shape)
+        if hasattr(kind, "axis"):
+            shape[kind.axis] = kind.each * call.size
+        with self.fake_mode:
+            made = self.torch.empty(shape, dtype=kind.dtype, device=call.device)
+            return made.requires_grad_() if kind.graded else made
+
+    def _close(self, concerns):
+        """The weights of some models are about to change."""
+        for one in [one for one in self.pending if not one.closed and concerns(one.state)]:
+            try:
+                one.close()
+            except Exception as error:
+                self.split.agent.guard.caught("split", error)
+        self.to_run = [one for one in self.to_run if not one.closed]
+
+    def _before_step(self, optimizer, *_args):
+        changed = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        self._close(lambda state: any(id(weight) in changed for weight in state.weights.weights))
+        self.within_step = True
+
+    def _after_step(self, *_args):
+        self.within_step = False
+
+    def after_backward(self, state):
+        """Within an update that runs forward and backward itself, or without an optimizer, weights change next."""
+        if self.within_step or state.is_updated_by_hand():
+            self._close(lambda other: other is state)
+
+
+@functools.lru_cache(maxsize=1)
+def deferred_class(torch):
+    """The class of tensors without elements."""
+
+    class Deferred(torch.Tensor):  # type: ignore[name-defined, misc]
+        @staticmethod
+        def __new__(cls, pending, slot, shape, dtype, device):
+            made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+            made.pending, made.slot, made.moved = pending, slot, False
+            made.itself = made.kept = None  # the tensor itself; its elements, when the weights have changed since
+            return made
+
+        def backward(self, *args, **kwargs):
+            pending = self.pending
+            if pending is None:
+                return self.itself.backward(*args, **kwargs)
+            plain = not args and kwargs.get("gradient") is None and not kwargs.get("create_graph")
+            with torch.enable_grad():
+                real = pending.real(self.slot, plain)
+            found = real.backward(*args, **kwargs)
+            pending.deferring.after_backward(pending.state)
+            return found
+
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+            if name == "__get__" and getattr(func, "__self__", None) is torch.Tensor.data:
+                func, name = torch.Tensor.detach, "detach"
+            if name in _METADATA or name in ("__get__", "__set__"):
+                with torch._C.DisableTorchFunctionSubclass():
+                    return func(*args, **kwargs)
+            if name in _IN_PLACE and type(args[0]) is cls:
+                return _in_place(cls, torch, name, args, kwargs)
+            return _apply(cls, torch, func, name, args, kwargs)
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            leaves = []
+            build = take_out((args, kwargs or {}), lambda thing: type(thing) is cls, leaves)
+            args, kwargs = build(iter([_elements(leaf) for leaf in leaves]))
+            return func(*args, **kwargs)
+
+    return Deferred
+
+
+def _elements(made):
+    """For a way into PyTorch that is not seen: gradients come back by a node of its own."""
+    if made.itself is not None:
+        return made.itself.detach()
+    if made.kept is not None:
+        return made.kept
+    if made.moved or made.pending.closed:
+        made.pending.call.refuse("an output was read after the weights had changed")
+    return made.pending.elements(made.slot)
+
+
+def _apply(cls, torch, func, name, args, kwargs):
+    """An operation: taken down, or done with the tensors themselves."""
+    leaves = []
+    build = take_out((args, kwargs), lambda thing: type(thing) is cls, leaves)
+    own = all(_is_as_made(torch, leaf) for leaf in leaves)
+    waiting = {leaf.pending for leaf in leaves if leaf.itself is None}
+    if own and len(waiting) == 1 and name in _TAKEN_DOWN:
+        some, more = build(iter([leaf if leaf.itself is None else leaf.itself for leaf in leaves]))
+        found = waiting.pop().guarded_take_down(func, name, some, more)
+        if found is not None:
+            return found
+    if own:
+        leaves = [_itself(leaf) for leaf in leaves]
+        args, kwargs = build(iter(leaves))
+    if any(type(leaf) is cls for leaf in leaves):
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
+    return func(*args, **kwargs)
+
+
+def _itself(made):
+    """After the weights have changed, what was kept of it is met through its own node in the graph."""
+    if made.itself is None and not made.pending.closed:
+        return made.pending.real(made.slot)
+    return made if made.itself is None else made.itself
+
+
+def _is_as_made(torch, made):
+    """False where somebody has given it another place in the graph: a function of the script's, `requires_grad_`."""
+    plain = torch._C.TensorBase
+    if not made.graded:
+        return not plain.requires_grad.__get__(made)
+    node = plain.grad_fn.__get__(made)
+    return node is not None and getattr(node, "call", None) is made.call
+
+
+def _in_place(cls, torch, name, args, kwargs):
+    """Whoever holds the tensor holds the result from here on; a view that was made of it before would not."""
+    made = args[0]
+    if made.itself is None and not made.shape:
+        found = _apply(cls, torch, getattr(torch.Tensor, _IN_PLACE[name]), _IN_PLACE[name], args, kwargs)
+        if type(found) is cls and found.shape == made.shape and found.dtype == made.dtype:
+            made.slot, made.moved = found.slot, True
+            made.pending.alive[made.slot] = weakref.ref(made)
+            return made
+    return _apply(cls, torch, getattr(torch.Tensor, name), name, args, kwargs)

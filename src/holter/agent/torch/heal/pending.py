@@ -1,0 +1,413 @@
+"""One call of a model whose outputs are not computed yet, and what the script made of them since.
+
+Its numbers are computed chunk by chunk, forward and backward, together with what was taken down on the way to them;
+whatever else is wanted is computed for the full batch (`deferred` says when).
+"""
+
+import functools
+import weakref
+from contextlib import contextmanager
+
+from ...heal.leaves import Unsplittable, bytes_of, take_out
+from ..observe.visibility import modules_of
+from .around import Around
+from .chunks import Call, cut_class
+from .unread import may_be_read
+
+_SHAPES = frozenset(("view", "reshape"))
+
+
+class Operation:
+    """One that was taken down: what is called, on which values, and under which modes."""
+
+    def __init__(self, func, name, words, build, sources, modes, slots):
+        self.func, self.name, self.words, self.build = func, name, words, build
+        self.sources, self.modes, self.slots = sources, modes, slots
+        self.ignored = None  # the label that a loss leaves out
+
+    def run(self, torch, values, outer, size, rows):
+        """Its tensors, for `rows` of the `size` samples."""
+        args, kwargs = self.build(iter([(values if kind == "slot" else outer)[n] for kind, n in self.sources]))
+        if self.name in _SHAPES and rows != size:
+            args = _for_rows(args, size, rows)
+        (autocast, graded), found = self.modes, []
+        with autocast(), torch.set_grad_enabled(graded and torch.is_grad_enabled()):
+            take_out(self.func(*args, **kwargs), lambda thing: isinstance(thing, torch.Tensor), found)
+        return found
+
+
+def _for_rows(args, size, rows):
+    """The shape that a reshape asks for, whose first axis holds the samples."""
+    tensor, *shape = args
+    shape = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    if shape and isinstance(shape[0], int) and shape[0] > 0 and shape[0] % size == 0:
+        shape[0] = shape[0] // size * rows
+    return tensor, tuple(shape)
+
+
+class Pending:
+    """One call of a model whose outputs are not computed yet, and what was made of them since."""
+
+    def __init__(self, deferring, call, fakes):
+        self.deferring, self.split, self.torch = deferring, deferring.split, deferring.torch
+        self.call, self.state = call, call.state
+        self.operations = []
+        self.outer, self.versions = [], []  # tensors of the script's that they take
+        self.fakes = dict(enumerate(fakes))  # slot -> its shape and kind, without elements
+        self.base = len(fakes)
+        self.alive = {}  # slot -> weakly, the tensor that the script holds
+        self.reals = {}  # slot -> the tensor itself, with its graph
+        self.chunks = []  # those of the first time, with the random state before each
+        self.closed = False  # the weights may be others by now
+        self.training = [(layer, layer.training) for layer in modules_of(call.module)]
+
+    # --- taking down ----------------------------------------------------------------------------------------
+
+    def outputs(self):
+        """What the model gives: without elements, and with a node in the graph."""
+        slots = [*range(self.base)]
+        if not self.call.with_graph:
+            return [self._wrapper(n) for n in slots]
+        self.call.graded = [self.fakes[n].requires_grad for n in slots]
+        return self._in_graph(self.call, lambda: [self._wrapper(n, self.call) for n in slots])
+
+    def _wrapper(self, slot, call=None):
+        fake = self.fakes[slot]
+        made = self.deferring.kind(self, slot, tuple(fake.shape), fake.dtype, self.call.device)
+        made.graded, made.call = fake.requires_grad, call
+        self.alive[slot] = weakref.ref(made)
+        return made
+
+    def _in_graph(self, call, make):
+        """What `make` gives, as the outputs of a node that gets its gradients from this call."""
+        grown = [call.leaves[n] for n in call.needing]
+        return cut_class(self.torch).apply(call, make, *grown, *self.state.weights.weights)
+
+    def guarded_take_down(self, func, name, args, kwargs):
+        try:
+            return self.take_down(func, name, args, kwargs)
+        except Exception as error:
+            self.split.agent.guard.caught("split", error)
+            return None
+
+    def take_down(self, func, name, args, kwargs):
+        """The result of an operation, without elements; None where it is of no kind that is known."""
+        if self.closed or self.state.axis or (name == "__getitem__" and not _takes_all_samples(args[1])):
+            return None
+        leaves, taken = [], len(self.outer)
+        build = take_out((args, kwargs), self.state.is_tensor, leaves)
+        if not all(type(leaf) is self.deferring.kind or self._is_plain(leaf) for leaf in leaves):
+            return None
+        sources = [self._source(leaf) for leaf in leaves]
+        try:
+            fakes, rebuild = self._faked(func, build, sources)
+        except Exception:
+            fakes = []  # its shape hangs on its elements, or it is the script's own error: PyTorch's to say
+        if not fakes or not all(self._is_of_samples(fake) for fake in fakes):
+            del self.outer[taken:], self.versions[taken:]
+            return None
+        slots = [len(self.fakes) + n for n in range(len(fakes))]
+        self.fakes.update(zip(slots, fakes))  # noqa: B905
+        words = _literals(name, args, kwargs, self.state.is_tensor)
+        modes = self.state.autocast(), self.torch.is_grad_enabled()
+        self.operations.append(Operation(func, name, words, build, sources, modes, slots))
+        return rebuild(iter([self._taken_down(slot) for slot in slots]))
+
+    def _is_plain(self, leaf):
+        strided = leaf.layout is self.torch.strided
+        return self.split.unseen.is_plain(leaf) and strided and not leaf.is_inference() and not leaf.is_nested
+
+    def _source(self, leaf):
+        if type(leaf) is self.deferring.kind:
+            return "slot", leaf.slot
+        self.outer.append(leaf)
+        self.versions.append(leaf._version)
+        return "outer", len(self.outer) - 1
+
+    def _faked(self, func, build, sources):
+        """What comes out, as tensors without elements, and what puts them together."""
+        found, mode = [], self.deferring.fake_mode
+        with mode:
+            given = [self.fakes[n] if kind == "slot" else mode.from_tensor(self.outer[n]) for kind, n in sources]
+            args, kwargs = build(iter(given))
+            return found, take_out(func(*args, **kwargs), self.state.is_tensor, found)
+
+    def _is_of_samples(self, fake):
+        """A number of the whole batch, or something with an entry, or several, for each sample."""
+        return fake.dim() == 0 or (fake.shape[0] > 0 and fake.shape[0] % self.call.size == 0)
+
+    def _taken_down(self, slot):
+        if not self.fakes[slot].requires_grad:
+            return self._wrapper(slot)
+        later = _Later(self, slot)
+        (made,) = self._in_graph(later, lambda: [self._wrapper(slot, later)])
+        return made
+
+    # --- computing ------------------------------------------------------------------------------------------
+
+    def real(self, slot, for_backward=False):
+        """The tensor that one without elements stands for, with its graph where it has one."""
+        fake = self.fakes[slot]
+        if slot not in self.reals and not fake.dim() and not fake.requires_grad:
+            self._reduce_along()
+        if slot not in self.reals and not (fake.requires_grad and self.torch.is_grad_enabled()):
+            found = self.elements(slot)
+            if not fake.requires_grad:
+                self._found([slot], [found])
+            return found
+        if slot not in self.reals and not fake.dim():
+            self._reduce(slot, for_backward)
+        try:
+            return self._replayed(slot, self.reals, self._full_batch)
+        except Unsplittable as error:
+            if not self.state.budget.wall.at():
+                self.call.refuse(str(error))
+        # It was our wall that it failed at: the kernel may allow it.
+        return self._replayed(slot, self.reals, self._at_once)
+
+    def _found(self, slots, tensors):
+        """The tensors themselves, for whoever holds one without elements: it goes by this from here on."""
+        for slot, tensor in zip(slots, tensors):  # noqa: B905
+            if slot not in self.reals:
+                self.reals[slot] = tensor
+                made = self.alive.get(slot, lambda: None)()
+                if made is not None and made.slot == slot:
+                    made.itself, made.pending = tensor, None
+
+    def elements(self, slot):
+        """Its elements without a graph."""
+        if slot in self.reals:
+            return self.reals[slot].detach()
+        with self.torch.no_grad():
+            try:
+                return self._computed([slot])[0]
+            except Unsplittable:
+                return self._replayed(slot, {}, self._outputs_alone)
+
+    def _reduce(self, slot, for_backward):
+        """A number that has a gradient: computed chunk by chunk, forward and backward, and with it all that is small.
+
+        Where it is no sum or mean of the samples', the one number may be that it is made of.
+        """
+        limit = self.deferring.small(self.state)
+        others = [
+            n for n, ref in self.alive.items()
+            if n != slot and n not in self.reals and ref() is not None and bytes_of([self.fakes[n]]) <= limit
+        ]  # fmt: skip
+        sources = self._numbers_below(slot)
+        tries = [([slot, *others], for_backward), ([slot], for_backward)]
+        if sources != [slot] and len(sources) == 1:
+            tries.append((sources, False))
+        for slots, exact in tries:
+            try:
+                call = self._composed(slots, True)
+                call.examine()
+                if not self._may_be_added_up(call.kinds[0]):
+                    raise Unsplittable("something is added to a sum over the samples")
+                self._check_untouched(call)
+                call.seed, call.exact = (None if exact else self.state.seed), exact
+                with self._as_called(call):
+                    run = functools.partial(call.forward_backward, self.state.rows_for(call))
+                    found = self._in_graph(call, run)
+            except Unsplittable:
+                continue
+            self._has_run(call)
+            self._found(slots, found)
+            return
+
+    def _reduce_along(self):
+        """A number is read before the backward of the loss: that is computed, and this along with it."""
+        losses = [
+            n for n, ref in self.alive.items()
+            if n not in self.reals and ref() is not None and self.fakes[n].requires_grad and not self.fakes[n].dim()
+        ]  # fmt: skip
+        if losses and self.call.module.training:
+            with self.torch.enable_grad():
+                self._reduce(losses[-1], False)
+
+    def _may_be_added_up(self, kind):
+        """Tell whether a sum over the samples has nothing added to it, which each chunk would add once more."""
+        if getattr(kind, "rule", "") != "sum":
+            return True
+        return all(
+            one.words is None or all(which == "slot" for which, _ in one.sources)
+            for one in self.operations
+            if all(not self.fakes[n].dim() for which, n in one.sources if which == "slot")
+        )
+
+    def _computed(self, slots):
+        """The elements of these for the full batch, without a graph."""
+        call = self._composed(slots, False)
+        self._check_untouched(call)
+        with self._as_called(call):
+            call.examine()
+            after = Around(self.state, self.state.norms) if self.chunks else None
+            found = call.forward(self.state.rows_for(call))
+            if after is not None:
+                after.undo()
+        self._has_run(call)
+        return found
+
+    def _outputs_alone(self):
+        """The model's outputs for the full batch, without a graph."""
+        try:
+            return self._computed([*range(self.base)])
+        except Unsplittable as error:
+            if not self.state.budget.wall.at():
+                self.call.refuse(str(error))
+            return self._at_once()
+
+    def _at_once(self):
+        """The model's outputs as it gives them itself."""
+        call, found = self.call, []
+        self._check_untouched(call)
+        args, kwargs = call.build(iter(call.leaves))
+        with self.state.inside(), call.autocast():
+            take_out(call.inner(call.module, *args, **kwargs), self.state.is_tensor, found)
+        self.chunks = self.chunks or [(0, call.size, None)]
+        return found
+
+    def _full_batch(self):
+        """The model's outputs for the full batch, with their graph."""
+        call = self.call
+        self._check_untouched(call)
+        call.again = self._chunks_again()
+        with self._as_called(call):
+            after = Around(self.state, self.state.norms) if self.chunks else None
+            found = self._in_graph(call, functools.partial(call.forward, self.state.rows_for(call)))
+            if after is not None:
+                after.undo()
+        self._has_run(call)
+        return found
+
+    def _replayed(self, slot, known, outputs):
+        """As PyTorch itself computes it from the model's outputs for the full batch."""
+        keep = self._found if known is self.reals else lambda slots, found: known.update(zip(slots, found))  # noqa: B905
+        if slot not in known and slot < self.base:
+            keep(range(self.base), outputs())
+        if slot not in known:
+            operation = next(one for one in self.operations if slot in one.slots)
+            below = {n for which, n in operation.sources if which == "slot"}
+            given = {n: self._replayed(n, known, outputs) for n in below}
+            found = operation.run(self.torch, given, self.outer, self.call.size, self.call.size)
+            keep(operation.slots, found)
+        return known[slot]
+
+    @contextmanager
+    def _as_called(self, call):
+        """The modes under which the model was called: mixed precision, layers in training or not."""
+        now = [(layer, layer.training) for layer, was in self.training if layer.training != was]
+        for layer, was in self.training:
+            layer.training = was
+        try:
+            with self.state.budget.wall, call.autocast():
+                yield
+        finally:
+            for layer, mode in now:
+                layer.training = mode
+
+    def _has_run(self, call):
+        if not self.chunks:
+            self.chunks = list(call.chunks)
+            self.state.rows.setdefault(self.call.shapes, max(end - begin for begin, end, _ in call.chunks))
+
+    def _check_untouched(self, call):
+        outer = all(leaf._version == version for leaf, version in zip(self.outer, self.versions))  # noqa: B905
+        if not outer or not self.call.is_untouched():
+            call.refuse("inputs or weights were changed in place before its outputs were read")
+
+    def _chunks_again(self):
+        """A second time, where it would draw other numbers, it is cut as the first time and draws the same."""
+        return self.chunks if self.state.draws or self.state.norms else []
+
+    def _composed(self, slots, with_graph):
+        """A call of the model and of what was taken down, that gives these slots."""
+        operations, wanted = [], set(slots)
+        for one in reversed(self.operations):
+            if wanted.intersection(one.slots):
+                operations.insert(0, one)
+                wanted.update(n for which, n in one.sources if which == "slot")
+        base, size, torch, is_tensor = self.call, self.call.size, self.torch, self.state.is_tensor
+        each = [leaf.shape[0] // size if leaf.dim() and leaf.shape[0] % size == 0 else 0 for leaf in self.outer]
+
+        def inner(module, args, kwargs, outer):
+            given, flat = [], []
+            take_out((args, kwargs), is_tensor, given)
+            rows = next(leaf.shape[axis] for leaf, axis in zip(given, base.axes) if axis is not None)  # noqa: B905
+            take_out(base.inner(module, *args, **kwargs), is_tensor, flat)
+            values = dict(enumerate(flat))
+            outer = [leaf.flatten(0, 1) if n > 1 else leaf for leaf, n in zip(outer, each)]  # noqa: B905
+            for one in operations:
+                values.update(zip(one.slots, one.run(torch, values, outer, size, rows)))  # noqa: B905
+            return [values[slot] for slot in slots]
+
+        with torch.enable_grad():  # gradients of what is given anew go on to what the script has
+            cut = [leaf.unflatten(0, (size, n)) if n > 1 else leaf for leaf, n in zip(self.outer, each)]  # noqa: B905
+        axes = [*base.axes, *(0 if n else None for n in each)]
+        program = (*((one.name, one.words, *one.sources) for one in operations), *slots)
+        args, kwargs = base.build(iter(base.leaves))
+        call = Call(self.state, inner, (args, kwargs, cut), {}, with_graph, axes, program)
+        call.autocast, call.again = base.autocast, self._chunks_again()
+        return call
+
+    def _numbers_below(self, slot):
+        """The numbers made of tensors with samples that this one is made of."""
+        operation = next((one for one in self.operations if slot in one.slots), None)
+        below = [n for which, n in operation.sources if which == "slot"] if operation is not None else []
+        if not below or any(self.fakes[n].dim() for n in below):
+            return [slot]
+        return sorted({found for n in below for found in self._numbers_below(n)})
+
+    # --- before the weights change --------------------------------------------------------------------------
+
+    def close(self):
+        """The elements of what may still be read are computed, and the model's running statistics moved."""
+        self.closed = True
+        for ref in list(self.alive.values()):
+            made = ref()
+            if made is not None and made.pending is self and may_be_read(made, 1):
+                made.kept = self.elements(made.slot)
+        if not self.chunks and self.state.has_statistics():
+            self._computed([])
+        self.operations, self.outer, self.reals = [], [], {}
+
+
+class _Later:
+    """In the graph, for a tensor that was taken down: asked only where PyTorch meets that by a way unseen."""
+
+    graded = (True,)
+
+    def __init__(self, pending, slot):
+        self.pending, self.slot, self.refuse = pending, slot, pending.call.refuse
+        base = pending.call
+        self.outer = [leaf for leaf in pending.outer if leaf.requires_grad]
+        self.leaves = [*(base.leaves[n] for n in base.needing), *self.outer]
+        self.needing = range(len(self.leaves))
+
+    def backward(self, gradients):
+        call = self.pending._composed([self.slot], True)
+        try:
+            call.examine()
+        except Unsplittable as error:
+            self.refuse(str(error))
+        self.pending._check_untouched(call)
+        found, before = call.backward(gradients), len(self.leaves) - len(self.outer)
+        of_outer = [
+            None if one is None else one.reshape(leaf.shape)
+            for one, leaf in zip(found[before : before + len(self.outer)], self.outer)  # noqa: B905
+        ]
+        return [*found[:before], *of_outer, *found[len(call.needing) :]]
+
+
+def _takes_all_samples(index):
+    first = index[0] if isinstance(index, tuple) and index else index
+    return first is Ellipsis or (isinstance(first, slice) and first == slice(None))
+
+
+def _literals(name, args, kwargs, is_tensor):
+    """What an operation was given beside tensors; None where, whatever it is, numbers add up as before."""
+    if name.strip("_").lstrip("r") in ("mul", "div", "truediv", "true_divide"):
+        return None
+    plain = []
+    take_out((args, kwargs), is_tensor, [], plain)
+    return repr(plain)
