@@ -62,9 +62,13 @@ def is_oom(error):
     if not isinstance(error, RuntimeError):  # torch.OutOfMemoryError is one too
         return False
     words = str(error).lower()
-    if any(word in words for word in _WORDS):
-        return True
-    return any(word in words for word in _AT_A_WALL) and _has_wall()
+    return any(word in words for word in _WORDS) or (broke_onednn(error) and _has_wall())
+
+
+def broke_onednn(error):
+    """Tell whether oneDNN found no memory for its code: it then makes none in this thread any more, however much there
+    is."""
+    return any(word in str(error).lower() for word in _AT_A_WALL)
 
 
 def _has_wall():

@@ -46,6 +46,7 @@ class Call:
         self.graded = []  # which outputs have a gradient
         self.chunks = []  # (first sample, the one after the last, the random state before it)
         self.kept: "Any" = None  # inputs and outputs of the last chunk
+        self.failed: "Any" = None  # why there was no memory for a backward
         self.again = []  # chunks of an earlier time, to be gone through as they were
         self.gathered: "Any" = None  # the gradients, where they were computed along with the outputs
         self.seed: "Any" = None  # what they were computed for: the gradient of the first output, or one
@@ -126,7 +127,6 @@ class Call:
             if done is None:
                 again.clear()
                 start.put_back()
-                budget.ran_out()
                 measured, rows = True, state.halve(end - begin)
                 continue
             cost = max(budget.used() - before, 1)
@@ -158,6 +158,7 @@ class Call:
                 raise
             failed = error
         forget(failed)
+        self.state.ran_out(failed)
         return None
 
     def _largest(self):
@@ -186,7 +187,7 @@ class Call:
                 failed = error
             forget(failed)
             self.kept, largest = None, max([rows, *(end - begin for begin, end, _ in self.chunks)])
-            state.release_failed_backward()
+            state.release_failed_backward(failed)
             before.undo()
             measured, rows, self.again = True, state.halve(largest), []
         if self.again:
@@ -270,7 +271,7 @@ class Call:
     def _in_smaller_chunks(self, gradients):
         """After a backward that did not fit: all of it once more, with half as many samples at a time."""
         state, wall, largest = self.state, self.state.budget.wall, self._largest()
-        state.release_failed_backward()
+        state.release_failed_backward(self.failed)
         self.kept = None
         try:
             rows = state.halve(largest)
@@ -299,6 +300,8 @@ class Call:
         except Exception as error:
             if not is_oom(error):
                 raise
+            forget(error)
+            self.failed = error
             return None
         return [*of_inputs, *weights.gradients()]
 

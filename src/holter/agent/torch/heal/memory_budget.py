@@ -16,6 +16,7 @@ class CudaBudget:
     """A CUDA device: what the allocator has handed out, against what it may take in all."""
 
     wall = NoWall()  # what fails on the device says so itself
+    chunk_share = 1.0  # of the samples that fit, for a chunk
 
     def __init__(self, torch, device):
         self.torch = torch
@@ -48,6 +49,8 @@ class CudaBudget:
 
 class HostBudget:
     """The host's memory, as far as the soft wall lets it grow; without a wall there is no end that could be known."""
+
+    chunk_share = 0.4  # a CPU is as fast with fewer, and then memory can be kept instead of made anew for each tensor
 
     def __init__(self, wall=None):
         self.wall = wall or NoWall()

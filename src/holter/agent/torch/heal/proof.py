@@ -13,7 +13,7 @@ import weakref
 from contextlib import contextmanager
 
 from ...heal.leaves import Unsplittable, take_out
-from ...heal.out_of_memory import let_go
+from ...heal.out_of_memory import broke_onednn, forget, let_go
 from ..observe.visibility import buffers_of, modules_of, weights_of
 from . import joining
 from .around import HOOKS, PLAIN, Around, RandomState
@@ -22,7 +22,7 @@ from .stand_ins import StandIns
 _MAX_NODES = 200_000  # of a graph that is walked through
 
 
-def prove(state, call):
+def prove(state, call, again=False):
     """How each output of the model joins, and what makes of them that which it returns; raises where chunks can't be
     shown to come to the same."""
     if call.size < 2:
@@ -49,7 +49,10 @@ def prove(state, call):
         raise
     except Exception as error:
         words = "%s: %s" % (type(error).__name__, str(error)[:200])
-        let_go(error)
+        forget(error)
+        if broke_onednn(error) and not again:
+            state.ran_out(error)
+            return prove(state, call, again=True)
         raise Unsplittable("the model could not be tried out with two samples (%s)" % words) from None
     finally:
         around.undo()

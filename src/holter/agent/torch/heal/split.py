@@ -164,7 +164,7 @@ class Split:
             return out
         let_go(failed)
         try:
-            state.budget.ran_out()
+            state.ran_out(failed)
             # A call that was calm has left nothing behind, unless the model was in training.
             as_before = not module.training if around is None else self.agent.guard(around.undo)()
             if not as_before:
@@ -214,7 +214,7 @@ class Split:
             return out
         let_go(failed)
         try:
-            state.budget.ran_out()
+            state.ran_out(failed)
             undone = self.agent.guard(around.undo)()
             if not call.takes_again() or not call.is_untouched() or not undone:
                 state.decline(_CHANGED)
@@ -320,6 +320,15 @@ class Split:
         elif state.device.type not in DEVICES:
             state.decline("its weights lie on %s: a batch is split on a CPU or with CUDA alone" % state.device.type)
         return state
+
+    def without_onednn(self):
+        """From here on PyTorch's own functions are used, which come to the same within rounding."""
+        if self.torch.backends.mkldnn.enabled:
+            self.torch._C._set_mkldnn_enabled(False)
+            text = "oneDNN found no memory for its code, and PyTorch's own functions are used instead"
+            self.agent.say(
+                "intervention", act="split-batch", keeps="exact", step=self.agent.beat.steps + 1, text=text
+            )  # fmt: skip
 
     # --- reports ------------------------------------------------------------------------------------------
 

@@ -4,13 +4,15 @@ import weakref
 from contextlib import contextmanager
 
 from ...heal.leaves import Unsplittable, elements
+from ...heal.out_of_memory import broke_onednn
 from ..observe.visibility import modules_of, weights_of
 from . import proof
 from .stand_ins import StandIns
 
 _SPARE_SHARE = 0.85  # of the free memory: chunks are not made to fit to the last byte
 _COMFORT_SHARE = 0.75  # of the limit: a call that leaves more than the rest is left alone
-_CALLS_BEFORE_LARGER = 200  # calls in chunks, after which larger ones may be tried
+_CALLS_BEFORE_RELAXED = 2  # calls in chunks of one size, after which memory that is free again may be kept
+_CALLS_BEFORE_LARGER = 200  # and after which larger ones may be tried
 _MAX_SHAPES = 1000
 LOSS_PER_OUTPUT = 3.0  # the outputs, times this: their gradients and what a loss keeps of them
 _WORKSPACE = 1.5  # what a chunk takes while it runs, against what its graph keeps
@@ -190,10 +192,16 @@ class SplitState:
         cached = torch.is_autocast_cache_enabled()
         return lambda: torch.autocast(kind, dtype=dtype, enabled=on, cache_enabled=cached)
 
-    def release_failed_backward(self):
+    def release_failed_backward(self, error):
         """Give back all that an attempt at a backward has left."""
         self.split.cache_release[self.device].empty()
         self.weights.forget()
+        self.ran_out(error)
+
+    def ran_out(self, error):
+        """After an attempt that failed: its memory is to be had again, and what it has broken is not used any more."""
+        if broke_onednn(error):
+            self.split.without_onednn()
         self.budget.ran_out()
 
     def gradient_bytes(self):
@@ -215,7 +223,8 @@ class SplitState:
 
     def rows_that_fit(self, each, remaining, to_come):
         """The samples of a chunk, by what one takes and what is still to come after the forward."""
-        rows = max(self.min_rows, int((self.budget.free() * _SPARE_SHARE - to_come) / (each * _WORKSPACE)))
+        fit = (self.budget.free() * _SPARE_SHARE - to_come) / (each * _WORKSPACE)
+        rows = max(self.min_rows, int(fit * self.budget.chunk_share))
         chunks = max(1, -(-remaining // rows))
         return max(self.min_rows, -(-remaining // chunks))
 
@@ -251,5 +260,7 @@ class SplitState:
         """Chunks of this size fit; now and then it is tried whether larger ones do, too."""
         key = call.shapes, call.size
         self.calls[key] = calls = self.calls.get(key, 0) + 1
+        if calls == _CALLS_BEFORE_RELAXED:
+            self.budget.relax()
         if calls % _CALLS_BEFORE_LARGER == 0 and rows < self.rows_that_fit(each, call.size, to_come):
             self.rows[call.shapes] = min(call.size, 2 * rows)
