@@ -80,17 +80,20 @@ def _not_heeded(verdict: Verdict, remedy: Remedy) -> str:
 
 
 def _not_split(verdict: Verdict, remedy: Remedy, ledger: Ledger, would_overwrite: bool) -> str:
-    """Why a PyTorch run that ended with an error for lack of memory is not split from its first step on.
+    """Why a PyTorch run is not split from its first step on.
 
-    A forward that fails is split in place at once. So it was a backward in a graph of the script's own, or a loss: both
-    are made in chunks by a run that is split from its first step on. What fails even then is neither.
+    A forward that fails is split in place at once. So an error was of a backward in a graph of the script's own, or of
+    a loss: both are made in chunks by a run that is split from its first step on. What fails even then is neither.
     """
-    if remedy.name != "split" or verdict.ending.kind != "exception" or "keras" in _frameworks(verdict):
+    if remedy.name != "split" or "keras" in _frameworks(verdict):
         return ""
+    with_error, tried = verdict.ending.kind == "exception", ledger.tried("split") > 0
     declined = [act["because"] for act in verdict.interventions if act["act"] == "split-batch" and not act["done"]]
-    if declined:
+    if declined and (with_error or tried):
         return f"the batch can't be run in chunks: {declined[-1]}"
-    if ledger.tried("split"):
+    if not with_error:
+        return ""
+    if tried:
         return "model and loss were run in chunks as small as they go: what does not fit is outside of them"
     if would_overwrite:
         return (

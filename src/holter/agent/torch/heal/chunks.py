@@ -10,7 +10,7 @@ import weakref
 from typing import Any
 
 from ...heal.leaves import Unsplittable, batch_axes, batch_of, bytes_of, rows_of, take_out
-from ...heal.out_of_memory import forget, is_oom, oom_error
+from ...heal.out_of_memory import forget, oom_error
 from ..observe.visibility import weights_of
 from . import joining, proof
 from .around import Around, RandomState
@@ -154,7 +154,7 @@ class Call:
         try:
             return self.run(begin, end)
         except Exception as error:
-            if not is_oom(error):
+            if not self.state.is_oom(error):
                 raise
             failed = error
         forget(failed)
@@ -182,7 +182,7 @@ class Call:
                 full, each, to_come = self._forward_backward(rows, measured)
                 break
             except Exception as error:
-                if not is_oom(error):
+                if not self.state.is_oom(error):
                     raise
                 failed = error
             forget(failed)
@@ -298,7 +298,7 @@ class Call:
         try:
             of_inputs = self.backward_chunks(gradients)
         except Exception as error:
-            if not is_oom(error):
+            if not self.state.is_oom(error):
                 raise
             forget(error)
             self.failed = error

@@ -16,7 +16,7 @@ from time import monotonic
 
 from ....record import environment
 from ...heal.leaves import Unsplittable, bytes_of, take_out
-from ...heal.out_of_memory import drop_own_frames, is_oom, let_go
+from ...heal.out_of_memory import drop_own_frames, let_go
 from ...heal.soft_limit import wall_of
 from ...observe.wrap import around_calls, uncounted
 from ..observe.visibility import Unseen, modules_of, weights_of
@@ -155,7 +155,7 @@ class Split:
             with state.budget.wall:
                 out = self._full_batch(module, inner, args, kwargs)
         except Exception as error:
-            if not is_oom(error):
+            if not state.is_oom(error):
                 raise
             failed = error
         else:
@@ -206,7 +206,7 @@ class Split:
             with state.budget.wall:
                 out = self._full_batch(call.module, call.inner, args, kwargs)
         except Exception as error:
-            if not is_oom(error):
+            if not state.is_oom(error):
                 raise
             failed = error
         else:
@@ -325,7 +325,9 @@ class Split:
         """From here on PyTorch's own functions are used, which come to the same within rounding."""
         if self.torch.backends.mkldnn.enabled:
             self.torch._C._set_mkldnn_enabled(False)
-            text = "oneDNN found no memory for its code, and PyTorch's own functions are used instead"
+            text = (
+                "oneDNN found no memory for its code, and PyTorch's own functions, which are slower, are used instead"
+            )
             self.agent.say(
                 "intervention", act="split-batch", keeps="exact", step=self.agent.beat.steps + 1, text=text
             )  # fmt: skip

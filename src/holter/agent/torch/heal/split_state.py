@@ -4,7 +4,7 @@ import weakref
 from contextlib import contextmanager
 
 from ...heal.leaves import Unsplittable, elements
-from ...heal.out_of_memory import broke_onednn
+from ...heal.out_of_memory import broke_onednn, is_oom
 from ..observe.visibility import modules_of, weights_of
 from . import proof
 from .stand_ins import StandIns
@@ -197,6 +197,10 @@ class SplitState:
         self.split.cache_release[self.device].empty()
         self.weights.forget()
         self.ran_out(error)
+
+    def is_oom(self, error):
+        """Tell whether memory ran out, by the error or since our wall stood around what failed."""
+        return is_oom(error) or (broke_onednn(error) and bool(self.budget.wall.at()))
 
     def ran_out(self, error):
         """After an attempt that failed: its memory is to be had again, and what it has broken is not used any more."""
