@@ -1,10 +1,10 @@
 """Patients that can be healed, each with room for all, and within its limits under `--heal`. Prints a table.
 
-    python bench/heal.py [NAMES...] [--all] [--records DIR]
+    python bench/heal.py [NAMES...] [--records DIR]
 
-What a patient needs must be there (control groups want root). `--all` allows what changes the result. The scripts are
-as they are, but for two things that make the runs comparable: those that set no seed get one, and those that would
-train for long with room for all do fewer epochs.
+What a patient needs must be there (control groups want root). The scripts are as they are, but for two things that make
+the runs comparable: those that set no seed get one, and those that would train for long with room for all do fewer
+epochs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class Run:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--all", action="store_true")
     parser.add_argument("--records")
     args = parser.parse_args()
     chosen = [p for p in find(args.names) if (args.names or p.cause in HEALABLE) and not p.gpu]
@@ -64,8 +63,8 @@ def main() -> None:
         base = Path(args.records or own)
         print(f"{'patient':28} {'cause':18} {'with room':>24}  {'healed':>40}  loss off  slower")
         for patient in [_comparable(patient, base / "scripts") for patient in chosen]:
-            free = _run(replace(patient, memory_mb=None, swap_mb=None), base / "free" / patient.name, None)
-            healed = _run(patient, base / "healed" / patient.name, "all" if args.all else "safe")
+            free = _run(replace(patient, memory_mb=None, swap_mb=None), base / "free" / patient.name, heal=False)
+            healed = _run(patient, base / "healed" / patient.name, heal=True)
             _print(patient, free, healed)
 
 
@@ -83,7 +82,7 @@ def _comparable(patient: Patient, folder: Path) -> Patient:
     return replace(patient, script=copy)
 
 
-def _run(patient: Patient, folder: Path, heal: str | None) -> Run:
+def _run(patient: Patient, folder: Path, *, heal: bool) -> Run:
     stay = attend(patient, folder, bare=False, stop=threading.Event(), heal=heal)
     if stay.skipped:
         return Run(f"skipped: {stay.skipped}", 0, None, 0.0, [])

@@ -1,7 +1,7 @@
 """What the armed NaN reflex costs a PyTorch step in calm: its hooks switched on and off in one process, in blocks.
 
 Run under the agent with healing on:
-    HOLTER_HEAL=safe HOLTER_AGENT_DIR=$(mktemp -d) PYTHONPATH=src/holter/agent/inject python bench/heal_nan.py [KIND]
+    HOLTER_HEAL=1 HOLTER_AGENT_DIR=$(mktemp -d) PYTHONPATH=src/holter/agent/inject python bench/heal_nan.py [KIND]
 KIND is small, wide or deep, and cuda or cuda-large on a GPU. Prints one line of JSON.
 """
 

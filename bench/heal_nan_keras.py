@@ -1,7 +1,7 @@
 """What the armed reflexes cost a step of Keras' fit in calm: switched on and off between short calls in one process.
 
 Run under the agent with healing on:
-    HOLTER_HEAL=safe HOLTER_AGENT_DIR=$(mktemp -d) PYTHONPATH=src/holter/agent/inject \\
+    HOLTER_HEAL=1 HOLTER_AGENT_DIR=$(mktemp -d) PYTHONPATH=src/holter/agent/inject \\
         python bench/heal_nan_keras.py KIND
 KIND is small, wide or conv. Prints one line of JSON.
 """

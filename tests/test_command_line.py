@@ -89,7 +89,6 @@ def words_of(done: subprocess.CompletedProcess[bytes]) -> str:
         (["run", "--no-such-option", "--", "true"], 2, "No such option"),
         (["run", "--on-hang", "pray", "--", "true"], 2, "report"),
         (["run", "--heal=pray", "--", "true"], 2, "does not take a value"),
-        (["run", "--heal", "true"], 2, "-- before the command"),
         (["run", "--on-hang", "restart", "--", "true"], 2, "does nothing without --heal"),
         (["run", "--resume-args", "--resume", "--", "true"], 2, "does nothing without --heal"),
         (["run", "--heal", "--resume-args", "'", "--", "true"], 2, "is not valid"),

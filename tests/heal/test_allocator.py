@@ -15,11 +15,11 @@ HOLELESS = dict.fromkeys(run_dir.ALLOCATOR, "expandable_segments:True")
 @pytest.mark.parametrize(
     ("device", "heal", "own", "expected"),
     [
-        (True, "safe", {}, HOLELESS),
-        (True, "safe", {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}, {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}),
-        (True, "safe", {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}),
-        (True, None, {}, {}),
-        (False, "safe", {}, {}),
+        (True, True, {}, HOLELESS),
+        (True, True, {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}, {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}),
+        (True, True, {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}),
+        (True, False, {}, {}),
+        (False, True, {}, {}),
     ],
     ids=["set", "the user's own", "under the older name", "without --heal", "without a device"],
 )
@@ -27,7 +27,7 @@ def test_it_is_set_where_it_is_known_to_be_safe(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     device: bool,
-    heal: str | None,
+    heal: bool,
     own: dict[str, str],
     expected: dict[str, str],
 ) -> None:

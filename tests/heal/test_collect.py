@@ -108,7 +108,7 @@ def test_without_pressure_nothing_is_collected(tmp_path: Path) -> None:
     """Collecting takes time, and a script may have turned it off for that."""
     pytest.importorskip("torch")
     text = TORCH.replace("range(20)", "range(4)") + "print('kept', sum(type(one) is Net for one in gc.get_objects()))\n"
-    done = run(tmp_path, text.replace("\n    ", "\n"), HOLTER_HEAL="safe")
+    done = run(tmp_path, text.replace("\n    ", "\n"), HOLTER_HEAL="1")
 
     assert done.code == 0, done.err
     assert "kept 4" in done.out
@@ -177,7 +177,7 @@ def test_a_gradient_is_found_as_long_as_its_graph_lives(tmp_path: Path) -> None:
             out = kept(one)
         print("gradient", float(tape.gradient(out, one)), "entries", before - count())
         """
-    done = run(tmp_path, script, HOLTER_HEAL="safe")
+    done = run(tmp_path, script, HOLTER_HEAL="1")
 
     assert done.code == 0, done.err
     assert done.out.splitlines() == ["6.0 6.0", "moved 2 0", "gradient 15.0 entries 1"]

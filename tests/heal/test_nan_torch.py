@@ -125,7 +125,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_a_run_whose_updates_are_numbers_is_the_same_to_the_last_bit(tmp_path: Path, alone: dict[str, str]) -> None:
     """A loss a thousand times the usual one is left alone, and so is one that reads inf for a term without gradient."""
-    armed = agent_run.run(tmp_path / "armed", script(fault=HARMLESS), HOLTER_HEAL="all", OMP_NUM_THREADS="1")
+    armed = agent_run.run(tmp_path / "armed", script(fault=HARMLESS), HOLTER_HEAL="1", OMP_NUM_THREADS="1")
 
     assert armed.code == 0, armed.err
     assert armed.out == alone["harmless"]
@@ -159,7 +159,7 @@ def test_looks_at_the_batch_take_a_small_share_of_the_time_however_often_the_los
 def test_a_bad_batch_is_left_out_as_if_by_hand(tmp_path: Path, case: str, alone: dict[str, str]) -> None:
     """Weights and moments are those of a loop that leaves it out itself, the statistics are numbers, steps count on."""
     wanted = json.loads(alone[case].splitlines()[-1])
-    healed = run(tmp_path / "healed", script(NAN, **CASES[case]), HOLTER_HEAL="safe")  # type: ignore[arg-type]
+    healed = run(tmp_path / "healed", script(NAN, **CASES[case]), HOLTER_HEAL="1")  # type: ignore[arg-type]
     weights, moments, buffers, losses = printed(healed)
 
     assert (weights, moments, losses) == (wanted[0], wanted[1], wanted[3])
@@ -176,7 +176,7 @@ def test_a_bad_batch_is_left_out_as_if_by_hand(tmp_path: Path, case: str, alone:
 def test_a_gradient_that_is_infinite_under_a_finite_loss_does_not_reach_the_weights(tmp_path: Path) -> None:
     """In the last layer, where neither the loss nor the first layers show it: held back, or undone at the next step."""
     fault = "model[4].bias.register_hook(lambda g: g * (float('inf') if step == 50 else 1)) if step == 1 else None"
-    healed = run(tmp_path, script(fault=fault), HOLTER_HEAL="safe")
+    healed = run(tmp_path, script(fault=fault), HOLTER_HEAL="1")
 
     assert finite(printed(healed))
     assert acts(healed) in (["hold-update"], ["go-back"])
@@ -187,7 +187,7 @@ def test_weights_that_are_no_numbers_go_back_to_the_last_good_state(tmp_path: Pa
     """Something outside the optimizer spoils them: the state of some steps before is put back, moments and all."""
     fault = "model[0].weight.data[0, 0] = float('nan') if step == 90 else model[0].weight.data[0, 0]"
     fault += "; print(json.dumps([p.tolist() for p in model.parameters()]))"  # as this step's forward found them
-    healed = run(tmp_path, script(fault=fault), HOLTER_HEAL="safe")
+    healed = run(tmp_path, script(fault=fault), HOLTER_HEAL="1")
 
     assert finite(printed(healed))
     (told,) = healed.kind("intervention")
@@ -201,7 +201,7 @@ def test_weights_that_are_no_numbers_go_back_to_the_last_good_state(tmp_path: Pa
 def test_what_comes_again_after_going_back_is_let_go_with_its_cause(tmp_path: Path) -> None:
     """It does not loop: the run ends as it would have, and the line that makes non-finites is named."""
     fault = "loss = loss * torch.log(loss.detach() * 0 - 1) if step > 60 else loss"
-    healed = run(tmp_path, script(fault=fault), HOLTER_HEAL="safe")
+    healed = run(tmp_path, script(fault=fault), HOLTER_HEAL="1")
     weights, *_ = printed(healed)
 
     assert not finite(weights)
@@ -213,7 +213,7 @@ def test_what_comes_again_after_going_back_is_let_go_with_its_cause(tmp_path: Pa
 
 def test_data_that_is_bad_everywhere_is_let_go(tmp_path: Path) -> None:
     """A training of which most is left out would only look like one."""
-    healed = run(tmp_path, script("x[160:, 3] = float('nan')"), HOLTER_HEAL="safe")
+    healed = run(tmp_path, script("x[160:, 3] = float('nan')"), HOLTER_HEAL="1")
 
     (told,) = healed.kind("declined")
     assert "updates were non-finite: `input 0` holds NaN in feature 3 of every sample" in told["because"]
@@ -223,17 +223,16 @@ def test_data_that_is_bad_everywhere_is_let_go(tmp_path: Path) -> None:
 
 def test_a_loss_scaler_that_skips_a_step_now_and_then_is_left_alone(tmp_path: Path, alone: dict[str, str]) -> None:
     """It judges the gradients itself; the run is the same to the last bit."""
-    healed = run(tmp_path / "healed", AMP.replace("STEPS", "step % 60 == 30"), HOLTER_HEAL="safe")
+    healed = run(tmp_path / "healed", AMP.replace("STEPS", "step % 60 == 30"), HOLTER_HEAL="1")
 
     assert (healed.out, healed.code) == (alone["scaler"], 0)
     assert healed.kind("intervention") == healed.kind("declined") == []
 
 
-@pytest.mark.parametrize("heal", ["safe", "all"])
-def test_a_loss_scale_that_collapses_is_declined_with_the_cure(tmp_path: Path, heal: str) -> None:
+def test_a_loss_scale_that_collapses_is_declined_with_the_cure(tmp_path: Path) -> None:
     """Another precision is the user's to choose."""
     text = AMP.replace("STEPS", "step > 80")
-    healed = run(tmp_path, text, HOLTER_HEAL=heal)
+    healed = run(tmp_path, text, HOLTER_HEAL="1")
 
     assert healed.code == 0
     (told,) = healed.kind("declined")
@@ -244,7 +243,7 @@ def test_a_loss_scale_that_collapses_is_declined_with_the_cure(tmp_path: Path, h
 
 def test_elements_at_the_edge_of_a_function_are_not_left_out_one_by_one(tmp_path: Path) -> None:
     """A cross entropy written by hand meets the logarithm of zero: updates are skipped, and then its line is named."""
-    healed = run(tmp_path, PAIN, HOLTER_HEAL="safe")
+    healed = run(tmp_path, PAIN, HOLTER_HEAL="1")
 
     assert healed.code == 0
     assert set(acts(healed)) <= {"hold-update", "go-back"}
@@ -273,7 +272,7 @@ for step in range(60):
     optimizer.step(closure)
 print([p.isfinite().all().item() for p in model.parameters()], optimizer.state[model.bias]["step"].item())
 """
-    healed = run(tmp_path, text, HOLTER_HEAL="safe")
+    healed = run(tmp_path, text, HOLTER_HEAL="1")
 
     assert healed.out.strip() == "[True, True] 59.0"
     assert acts(healed) == ["hold-update"]
@@ -401,7 +400,7 @@ print(loss.item(), [p.sum().item() for p in model.parameters()])
 def test_a_loss_that_ran_away_and_stays_a_number_is_left_alone(tmp_path: Path) -> None:
     """It is the run that the script has asked for, to the last bit."""
     plain = run(tmp_path / "plain", RUN_OFF, agent=False)
-    healed = run(tmp_path / "all", RUN_OFF, HOLTER_HEAL="safe")
+    healed = run(tmp_path / "all", RUN_OFF, HOLTER_HEAL="1")
 
     assert healed.out == plain.out
     assert healed.kind("intervention") == healed.kind("declined") == []

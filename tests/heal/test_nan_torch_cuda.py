@@ -45,7 +45,7 @@ ADAM = "Adam(model.parameters(), lr=1e-3)"
 def test_one_bad_batch_is_undone_without_a_wait(tmp_path: Path) -> None:
     """The loss comes back late, the weights are asked, and the last good state takes their place."""
     script = TRAIN.replace("BAD", "x[40000, 3] = float('nan')").replace("OPTIMIZER", ADAM)
-    healed = run(tmp_path, script, HOLTER_HEAL="safe", CUDA_VISIBLE_DEVICES="0")
+    healed = run(tmp_path, script, HOLTER_HEAL="1", CUDA_VISIBLE_DEVICES="0")
 
     assert healed.code == 0, healed.err
     assert healed.kind("guest-error") == []
@@ -63,7 +63,7 @@ def test_a_run_in_which_nothing_is_wrong_is_the_same_to_the_last_bit_on_a_gpu(tm
     """Copies of its state are made all along, and neither its numbers nor its streams notice."""
     script = TRAIN.replace("BAD", "pass").replace("OPTIMIZER", ADAM)
     plain = run(tmp_path / "plain", script, agent=False, CUDA_VISIBLE_DEVICES="0")
-    armed = run(tmp_path / "armed", script, HOLTER_HEAL="safe", CUDA_VISIBLE_DEVICES="0")
+    armed = run(tmp_path / "armed", script, HOLTER_HEAL="1", CUDA_VISIBLE_DEVICES="0")
 
     assert (armed.out, armed.code) == (plain.out, 0)
     assert armed.kind("guest-error") == armed.kind("intervention") == armed.kind("declined") == []

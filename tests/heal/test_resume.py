@@ -40,7 +40,7 @@ class Attempts:
 
     def next(self) -> Run:
         self.number += 1
-        own = {"HOLTER_HEAL": "safe", "HOLTER_STATE_DISK": str(self.state), "HOLTER_ATTEMPT": str(self.number)}
+        own = {"HOLTER_HEAL": "1", "HOLTER_STATE_DISK": str(self.state), "HOLTER_ATTEMPT": str(self.number)}
         for path in (self.folder / "guests").glob("*"):
             path.unlink()
         return run(self.folder, self.script, **own)

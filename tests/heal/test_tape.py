@@ -65,7 +65,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("how", WAYS)
 def test_a_loop_with_a_tape_is_left_as_it_is_and_that_is_said(tmp_path: Path, how: str, alone: dict[str, str]) -> None:
     """Its updates are the user's own: with a bad batch it ends as without --heal, with the cure told once."""
-    healed = run(tmp_path / "healed", WAYS[how], HOLTER_HEAL="safe", HOLTER_SPLIT="2")
+    healed = run(tmp_path / "healed", WAYS[how], HOLTER_HEAL="1", HOLTER_SPLIT="2")
 
     assert healed.code == 0, healed.err
     assert healed.out == alone[how]

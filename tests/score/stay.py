@@ -67,7 +67,7 @@ class Stay:
 
 
 def attend(
-    patient: Patient, folder: Path, *, bare: bool, stop: threading.Event, beside: int = 0, heal: str | None = None
+    patient: Patient, folder: Path, *, bare: bool, stop: threading.Event, beside: int = 0, heal: bool = False
 ) -> Stay:
     """Run a patient in a folder of its own and come back with what was seen; what it left running is ended.
 
@@ -117,12 +117,12 @@ def _prepare(patient: Patient, script: Path, environ: dict[str, str], around: Su
 
 
 def _start(
-    patient: Patient, script: Path, environ: dict[str, str], around: Surroundings, *, bare: bool, heal: str | None
+    patient: Patient, script: Path, environ: dict[str, str], around: Surroundings, *, bare: bool, heal: bool
 ) -> subprocess.Popen[bytes]:
     command = _words(patient.command, script)
     if not bare:
         options = ["--on-hang", patient.on_hang] if patient.on_hang else []
-        options += [f"--heal={heal}"] if heal else []
+        options += ["--heal"] if heal else []
         command = [sys.executable, "-m", "holter", "run", *options, "--", *command]
     command = [*around.prefix, *command]
     if patient.hangup_s:

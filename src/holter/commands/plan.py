@@ -134,7 +134,7 @@ def _apply(told: dict[str, Any], words: tuple[str, ...]) -> int:
 
     tell_on_stderr(said)
     launch = Launch(
-        list(words), name=None, on_hang="report", heal="safe", tell=tell_on_stderr, healer=Healer("report", None),
+        list(words), name=None, on_hang="report", heal=True, tell=tell_on_stderr, healer=Healer("report", None),
         planned=environ,
     )  # fmt: skip
     return launch.run(show_on_stderr)

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 @click.option(
     "--heal",
     is_flag=True,
-    flag_value="safe",
-    default=None,
     help="Keep the run going: split a batch that does not fit, with the same update; start a run that ran out of "
     "memory again from its last state.",
 )
@@ -66,7 +64,7 @@ if TYPE_CHECKING:
 def command(
     name: str | None,
     on_hang: str,
-    heal: str | None,
+    heal: bool,
     resume_args: str | None,
     notify: str | None,
     exports: tuple[str, ...],
@@ -85,7 +83,7 @@ def command(
     from holter.recorder.launch import streams
 
     streams.hold_closed()  # before any file of ours is opened
-    if heal is None and (on_hang == "restart" or resume_args is not None):
+    if not heal and (on_hang == "restart" or resume_args is not None):
         asked = "--on-hang restart" if on_hang == "restart" else "--resume-args"
         raise UsageError(f"{asked} does nothing without --heal", f"Say: holter run --heal {asked} ... -- COMMAND")
     if not words:
@@ -130,7 +128,7 @@ def command(
 
     launch = Launch(
         list(words), name=name, on_hang=on_hang, heal=heal, tell=tell, foresight=foresight,
-        healer=Healer(on_hang, resume_args) if heal is not None else None, resume_args=_split(resume_args),
+        healer=Healer(on_hang, resume_args) if heal else None, resume_args=_split(resume_args),
         lent=exporting.environ if exporting is not None else None,
         began=exporting.began if exporting is not None else None,
     )  # fmt: skip

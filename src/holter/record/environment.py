@@ -11,7 +11,7 @@ TOKEN = "HOLTER_TOKEN"  # the password of `holter serve`, where it listens beyon
 # Set by the recorder for the command.
 AGENT_DIR = "HOLTER_AGENT_DIR"  # the folder that agents write into; without it the agent is not there
 RUN = "HOLTER_RUN"  # the run's id, for scripts that would like to note it
-HEAL = "HOLTER_HEAL"  # "safe" under --heal
+HEAL = "HOLTER_HEAL"  # set under --heal
 PLAN = "HOLTER_PLAN"  # what `holter plan` wants to know, as JSON
 
 # Set for each attempt of a run under `--heal`.

@@ -26,7 +26,7 @@ class Agent:
         self.exit_hooks = ExitHooks(self.say, self.guard)
         self.hook = ImportHook(self.guard)
         self.role = "python"
-        self._heal = os.environ.get(environment.HEAL)
+        self._heal = bool(os.environ.get(environment.HEAL))
         self.forks = 0
         self._beat = None
         self._census = None
@@ -35,13 +35,13 @@ class Agent:
 
     @property
     def heal(self):
-        """Which acts are allowed: None, "safe" or "all". One of several ranks is only watched."""
+        """Whether we may act. One of several ranks is only watched."""
         if self._heal:
             from .ranks import ranks
 
             several, rank = ranks()
             if several > 1:
-                self._heal = None
+                self._heal = False
                 because = "%d ranks train together and can't be changed one by one: " % several
                 if rank == 0:
                     self.say("declined", act="heal", because=because + "this run is only watched")

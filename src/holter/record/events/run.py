@@ -30,7 +30,7 @@ class RunFacts(Row):
     env: Any = means("a named list of harmless variables")
     guest_dir: str = means("where the agents write")
     on_hang: str = means("`report`, `stop`, `restart`")
-    heal: str = means("`safe`, `all` or null")
+    heal: str = means("`safe` under `--heal`, otherwise null; older records have `all`, too")
     attempt: int | None = means("of a run that was started again, like the next one")
     restart_of: str = means("the run before")
     attached: int | None = means("a pid, for `holter attach`")

@@ -67,7 +67,7 @@ class Launch:
         *,
         name: str | None,
         on_hang: str,
-        heal: str | None = None,
+        heal: bool = False,
         tell: Callable[[str], None],
         foresight: Callable[[], Foresee] | None = None,
         healer: Healer | None = None,
@@ -97,7 +97,7 @@ class Launch:
         # the command's.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.oom_score_adj = oom_score.own()
-        states = state_dir.make() if self.heal is not None and self.healer is not None else None
+        states = state_dir.make() if self.heal and self.healer is not None else None
         try:
             return self._run(show, signals, states)
         finally:
@@ -228,7 +228,7 @@ class Launch:
 
         recorder = attempt.recorder = Recorder(
             writer, order.agent_dir, started, signals, terminal,
-            on_hang=self.on_hang, heal=self.heal is not None, tell=self.tell, foresight=self.foresight,
+            on_hang=self.on_hang, heal=self.heal, tell=self.tell, foresight=self.foresight,
         )  # fmt: skip
         outcome = recorder.run()
         if outcome.failed:
@@ -241,7 +241,7 @@ class Launch:
 
     def _following(self, attempt: Attempt, signals: Signals) -> Next:
         """Ask what is to be done now that an attempt has ended; what can't be done is in its record."""
-        if self.heal is None or self.healer is None or attempt.folder is None or attempt.writer is None:
+        if not self.heal or self.healer is None or attempt.folder is None or attempt.writer is None:
             return Next()
         outcome = attempt.outcome
         if outcome is None or (outcome.exit_code == 0 and not outcome.hung):
@@ -312,7 +312,7 @@ class Launch:
             "name": self.name,
             "guest_dir": str(order.agent_dir) if order.agent_dir else None,
             "on_hang": self.on_hang,
-            "heal": self.heal,
+            "heal": "safe" if self.heal else None,
         }
 
     def _forget(self, folder: Path | None, agents: Path | None) -> None:

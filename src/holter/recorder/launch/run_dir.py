@@ -102,9 +102,7 @@ def _in_use(agent_dir: Path, keeper: int, start: int | None) -> bool:
     return _agents_live(agent_dir)
 
 
-def command_environ(
-    agent_dir: Path | None, run_id: str, base: Mapping[str, str], heal: str | None = None
-) -> dict[str, str]:
+def command_environ(agent_dir: Path | None, run_id: str, base: Mapping[str, str], heal: bool = False) -> dict[str, str]:
     """The command's environment: the user's own, with the agent in front of PYTHONPATH."""
     environ = dict(base)
     if agent_dir is None:
@@ -115,8 +113,8 @@ def command_environ(
     environ[environment.RUN] = run_id
     environ.pop(environment.PLAN, None)
     environ.pop(environment.HEAL, None)  # a run within a healed one is healed when it is itself asked to be
-    if heal is not None:
-        environ[environment.HEAL] = heal
+    if heal:
+        environ[environment.HEAL] = "1"
         if os.path.exists("/dev/nvidiactl") and not any(name in environ for name in ALLOCATOR):
             # Segments that can grow leave no holes between them; it has to be known before the first allocation.
             # Newer releases warn of the older name where only that is set.
