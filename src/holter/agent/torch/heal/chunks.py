@@ -249,7 +249,9 @@ class Call:
             self.refuse("the model's inputs or weights were changed in place between forward and backward")
         after = Around(state, state.norms)  # nothing else is changed by a call: that was proven
         if not self.chunks:
-            self._cut()
+            self.chunks = list(self.again)
+        if not self.chunks:
+            self._cut(state.rows_for(self) or state.min_rows, RandomState(self.torch, self.device))
         try:
             with state.budget.wall:
                 found = self._all_chunks(gradients)
@@ -259,12 +261,11 @@ class Call:
         finally:
             after.undo()
 
-    def _cut(self):
-        """Into the chunks that its backward goes through, where it was not run forward itself."""
-        state, begin, self.chunks = self.state, 0, list(self.again)
-        start, rows = RandomState(self.torch, self.device), state.rows_for(self) or state.min_rows
-        while begin < self.size and not self.again:
-            end = state.end_of_chunk(begin, rows, self.size)
+    def _cut(self, rows, start):
+        """Into the chunks that its backward goes through, where it was not run forward so."""
+        begin, self.chunks = 0, []
+        while begin < self.size:
+            end = self.state.end_of_chunk(begin, rows, self.size)
             self.chunks.append((begin, end, start))
             begin = end
 
@@ -283,11 +284,7 @@ class Call:
                 if found is not None:
                     return found
             raise oom_error(self.torch, "out of memory in a backward in chunks: %s" % error) from None
-        start, self.chunks, begin = self.chunks[0][2], [], 0
-        while begin < self.size:
-            end = state.end_of_chunk(begin, rows, self.size)
-            self.chunks.append((begin, end, start))
-            begin = end
+        self._cut(rows, self.chunks[0][2])
         state.learned(self, rows, largest)
         return self._all_chunks(gradients)
 

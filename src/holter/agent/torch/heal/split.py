@@ -11,12 +11,11 @@ with the reason, and the error is the user's own.
 import functools
 import os
 import weakref
-from threading import Thread
 from time import monotonic
 
 from ....record import environment
 from ...heal.leaves import Unsplittable, bytes_of, take_out
-from ...heal.out_of_memory import drop_own_frames, let_go
+from ...heal.out_of_memory import CacheRelease, drop_own_frames, let_go
 from ...heal.soft_limit import wall_of
 from ...observe.wrap import around_calls, uncounted
 from ..observe.visibility import Unseen, modules_of, weights_of
@@ -37,21 +36,13 @@ _TRAINING = "the batch of %d did not fit: it is"
 _EVALUATION = "the %d samples of an evaluation did not fit: they are"
 
 
-def _chunks_asked():
-    """How many chunks a restart has asked for in the environment; 1 where it has not."""
-    try:
-        return max(1, int(os.environ.get(environment.SPLIT, 1)))
-    except ValueError:
-        return 1
-
-
 class Split:
     """Stands around the calls of trained models."""
 
     def __init__(self, agent, torch, is_compiling):
         self.agent, self.torch, self.is_compiling = agent, torch, is_compiling
-        self.inside = False
-        self.asked = _chunks_asked()  # by a restart, from the first step on
+        self.inside, asked = False, os.environ.get(environment.SPLIT, "")
+        self.asked = max(1, int(asked)) if asked.isdigit() else 1  # by a restart: chunks from the first step on
         self.states = {}  # id of a model -> what is known of it
         self.wrapped = set()
         self.reported = set()
@@ -325,12 +316,9 @@ class Split:
         """From here on PyTorch's own functions are used, which come to the same within rounding."""
         if self.torch.backends.mkldnn.enabled:
             self.torch._C._set_mkldnn_enabled(False)
-            text = (
-                "oneDNN found no memory for its code, and PyTorch's own functions, which are slower, are used instead"
-            )
-            self.agent.say(
-                "intervention", act="split-batch", keeps="exact", step=self.agent.beat.steps + 1, text=text
-            )  # fmt: skip
+            text = "oneDNN found no memory for its code: PyTorch's own functions are used instead, which are slower"
+            step = self.agent.beat.steps + 1
+            self.agent.say("intervention", act="split-batch", keeps="exact", step=step, text=text)
 
     # --- reports ------------------------------------------------------------------------------------------
 
@@ -353,39 +341,3 @@ class Split:
             self.reported.add(key)
             step = self.agent.beat.steps + 1
             self.agent.say("declined", act="split-batch", step=step, model=state.name, because=why)
-
-
-# --- Empties PyTorch's queue of what a failed backward has left in it
-# A backward that runs out of memory leaves the branches that were still to come in the queue of its thread, and with
-# them all that they have saved. They are thrown away when they are next met, which within a backward of somebody's is
-# only after it: too late for another try. A backward of the oldest graph there is comes after them all, and so meets
-# them.
-
-
-class CacheRelease:
-    """One tiny graph of a device, older than any other: nodes are numbered anew in each thread."""
-
-    def __init__(self, torch, device):
-        self.torch = torch
-        self.pair = None
-
-        def make():
-            try:
-                with torch.enable_grad():
-                    leaf = torch.zeros((), device=device, requires_grad=True)
-                    self.pair = leaf, leaf * 1.0
-            except Exception:
-                return
-
-        thread = Thread(target=make)
-        try:
-            thread.start()
-        except RuntimeError:  # no more threads are allowed
-            return
-        thread.join()
-
-    def empty(self):
-        """Without a graph, for which there was no memory either, what lies in the queue is thrown away later."""
-        if self.pair is not None:
-            leaf, out = self.pair
-            self.torch.autograd.grad(out, leaf, retain_graph=True)
