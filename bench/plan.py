@@ -124,7 +124,7 @@ def preflight(case: plan_models.Case, rows: int, scale: float) -> int | None:
         return None
     recipe = recipe_of(case, 4, scale)
     optimizer = optimizer_for(torch, recipe.optimizer, recipe.model.parameters())
-    return plan_preflight.foretold(recipe.model, recipe.batch[0], optimizer, rows, case.precision, case.checkpointing)
+    return plan_preflight.forecast(recipe.model, recipe.batch[0], optimizer, rows, case.precision, case.checkpointing)
 
 
 def train(case: plan_models.Case, kind: str, rows: int, scale: float, steps: int = 3) -> int:
@@ -389,7 +389,7 @@ def show(found: list[dict[str, Any]]) -> None:
 
 
 def show_peaks(name: str, one: dict[str, Any], off: dict[str, list[float]], how: str) -> None:
-    """One model's peaks at its sizes, and its largest batch; what was foretold falsely goes to `off`."""
+    """One model's peaks at its sizes, and its largest batch; what was forecast falsely goes to `off`."""
     theirs = one.get("tracker") or [None] * len(SHARES)
     for size, peak, true, other in zip(one["sizes"], one["peaks"], one["true"], theirs, strict=True):
         if true is None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 
-def foretold(model: Any, first: Any, optimizer: Any, rows: int, precision: str | None, checkpointing: bool) -> int:
+def forecast(model: Any, first: Any, optimizer: Any, rows: int, precision: str | None, checkpointing: bool) -> int:
     """The peak of the tensors in bytes; what it adds for CUDA's context and for holes is left out."""
     from torch_preflight.vram.costmodel import estimate  # type: ignore[import-not-found, unused-ignore]
     from torch_preflight.vram.guard import VRAMGuard  # type: ignore[import-not-found, unused-ignore]

@@ -49,7 +49,7 @@ LONGEST = [
     "agent/test_patches.py",
     "heal/test_soft_wall.py",
     "endings/test_look_alikes.py",
-    "agent/test_holdings.py",
+    "agent/test_retained.py",
     "planner/test_script.py",
 ]
 LONG = ("guests", "cures", "endings", "heal", "agent", "score", "planner", "run", "views")

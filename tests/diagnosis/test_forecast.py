@@ -23,7 +23,7 @@ class Training:
 
     def run(self, seconds=120.0, extra=lambda _at, _step: {}, tick=None):
         """Follow it for some seconds of training, ten readings a second once the limit is half a minute away."""
-        foresight, at, last_step, told = ForecastEngine(), 0.0, 0, 0
+        forecaster, at, last_step, told = ForecastEngine(), 0.0, 0, 0
         lines, events = [], [{"k": "adapter", "pid": TRAINER, "state": "on", "framework": "torch"}]
         recent = []
         while at < self.imports + seconds:
@@ -49,7 +49,7 @@ class Training:
             sample["memory"] = {"total": 24 * GB, "available": 20 * GB, "swap_total": 0, "swap_free": 0}
             sample["processes"] = {"rss": used, "list": [{"pid": TRAINER, "rss": used, "fds": 20}]}
             sample["guests"] = [{"pid": TRAINER, "step": step}]
-            self.said += foresight.observe(sample, lines, events)
+            self.said += forecaster.observe(sample, lines, events)
             lines, events, last_step = [], [], step
             recent = [*recent[-50:], (at, used)]
             far = next((r for r in recent if at - r[0] <= 5), recent[0])
@@ -190,7 +190,7 @@ def test_a_run_that_ends_before_the_limit_is_not_told():
 
 
 def test_growth_that_stops_is_taken_back():
-    """What was foretold and does not come is said to be off the table, once."""
+    """What was forecast and does not come is said to be off the table, once."""
     run = Training(lambda s: 0.3 * GB + 0.5 * GB * min(1.0, s / 1000), step_s=0.02).run(90)
 
     assert [one["state"] for one in run.said] == ["foreseen", "over"]
@@ -199,7 +199,7 @@ def test_growth_that_stops_is_taken_back():
 
 def in_one_epoch(scope, lines, kind="list"):
     """Follow the first epoch of a leak that is found in a variable; its end comes in the second."""
-    foresight, said = ForecastEngine(lambda _path: lines), []
+    forecaster, said = ForecastEngine(lambda _path: lines), []
     begin = [{"k": "epoch", "pid": TRAINER, "epoch": 1, "step": 0}]
     begin.append({"k": "plan", "pid": TRAINER, "steps": 5000, "epochs": 10, "steps_per_epoch": 500})
     for tenth in range(100):
@@ -209,7 +209,7 @@ def in_one_epoch(scope, lines, kind="list"):
         sample["guests"] = [{"pid": TRAINER, "step": step}]
         event = census(step, 1 * MB * step)
         event["list"][0] |= {"scope": scope, "name": "kept", "owner": "", "type": kind}
-        said += foresight.observe(sample, [], begin if not tenth else [event] if tenth % 10 == 5 else [])
+        said += forecaster.observe(sample, [], begin if not tenth else [event] if tenth % 10 == 5 else [])
     return said
 
 
@@ -249,7 +249,7 @@ def census(step, grown, bound=None, variable="kept"):
 
 def with_census(bound, seconds=30.0, source=None):
     """Follow a leak of 1 MB a step at fifty steps a second, with a census each second."""
-    foresight, said = ForecastEngine(source), []
+    forecaster, said = ForecastEngine(source), []
     for tenth in range(int(10 * seconds)):
         step = tenth * 5
         held = min(step, bound or step)
@@ -257,7 +257,7 @@ def with_census(bound, seconds=30.0, source=None):
         sample["cgroup"] = {"usage": 0.3 * GB + 1 * MB * held, "file": 0, "limit": 1 * GB}
         sample["guests"] = [{"pid": TRAINER, "step": step}]
         events = [census(held, 1 * MB * held, bound)] if tenth % 10 == 5 else []
-        said += foresight.observe(sample, [], events)
+        said += forecaster.observe(sample, [], events)
         if sample["cgroup"]["usage"] >= GB:
             break
     return said
@@ -280,13 +280,13 @@ def test_what_the_script_takes_out_again_is_waited_for():
 
 def test_the_next_process_that_trains_is_followed():
     """Each fold has a process of its own: the second one's growth is measured by its own steps."""
-    foresight, said = ForecastEngine(), []
+    forecaster, said = ForecastEngine(), []
     for second in range(120):
         pid, step = (TRAINER, second * 10) if second < 60 else (TRAINER + 1, (second - 60) * 10)
         used = 0.4 * GB + (0 if second < 60 else 1 * MB * step)
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second, "guests": [{"pid": pid, "step": step}]}
         sample["cgroup"] = {"usage": used, "file": 0, "limit": 1 * GB}
-        said += foresight.observe(sample, [], [])
+        said += forecaster.observe(sample, [], [])
 
     assert said[0]["step"] == pytest.approx(600, rel=0.1)
     assert said[0]["at_step"] < 300
@@ -298,23 +298,23 @@ def test_growth_of_other_programs_is_not_the_runs():
     def extra(_at, step):
         return {"memory": {"total": 16 * GB, "available": 12 * GB - 8 * MB * step, "swap_total": 0, "swap_free": 0}}
 
-    foresight, said = ForecastEngine(), []
+    forecaster, said = ForecastEngine(), []
     for second in range(120):
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second, **extra(second, second * 10)}
         sample |= {"guests": [{"pid": TRAINER, "step": second * 10}], "processes": {"rss": GB, "list": []}}
-        said += foresight.observe(sample, [], [])
+        said += forecaster.observe(sample, [], [])
 
     assert said == []
 
 
 def followed(seconds, reading, *, planned=0, every=1):
     """Follow ten steps a second with memory flat and one other reading by second."""
-    foresight, said = ForecastEngine(), []
+    forecaster, said = ForecastEngine(), []
     for second in range(0, seconds, every):
         events = [{"k": "plan", "pid": TRAINER, "steps": planned}] if second == 2 and planned else []
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second, **reading(second)}
         sample["guests"] = [{"pid": TRAINER, "step": second * 10}]
-        said += foresight.observe(sample, [], events)
+        said += forecaster.observe(sample, [], events)
     return [one["text"] for one in said], said
 
 
@@ -364,14 +364,14 @@ def test_shared_memory_that_fills_is_told():
 def test_a_device_is_told_by_what_is_allocated():
     """The framework's allocated memory grows to the device's size; what it only reserves is no alarm."""
     for name, heard in (("allocated", 1), ("reserved", 0)):
-        foresight, said = ForecastEngine(), []
+        forecaster, said = ForecastEngine(), []
         for second in range(40):
             line = {"k": "device", "pid": TRAINER, "device": 0, "allocated": 2 * GB, "reserved": 2 * GB}
             line[name] = (2 + 0.1 * second) * GB
             sample = {"k": "sample", "m": MONO + second, "t": WALL + second}
             sample["guests"] = [{"pid": TRAINER, "step": second * 10}]
             sample["nvidia"] = {"list": [{"index": 0, "total": 8 * GB, "used": 7 * GB, "tree": 7 * GB}]}
-            said += foresight.observe(sample, [line], [])
+            said += forecaster.observe(sample, [line], [])
 
         assert len(said) == heard
 
@@ -393,7 +393,7 @@ def test_swap_counts_as_room_and_as_use():
 def slowed(step_time, seconds=120, cpu_of=lambda took: took):
     """Follow windows of steps whose quickest took what a function of the second says, and the CPU they used."""
     used = 0.0
-    foresight, said, step = ForecastEngine(), [], 0
+    forecaster, said, step = ForecastEngine(), [], 0
     for second in range(seconds):
         took = step_time(second)
         n = max(1, int(1 / took))
@@ -402,7 +402,7 @@ def slowed(step_time, seconds=120, cpu_of=lambda took: took):
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second, "guests": [{"pid": TRAINER, "step": step}]}
         used += n * cpu_of(took)
         sample["processes"] = {"rss": GB, "cpu_s": used, "list": []}
-        said += foresight.observe(sample, [line], [])
+        said += forecaster.observe(sample, [line], [])
     return [one["text"] for one in said]
 
 
@@ -439,7 +439,7 @@ def test_other_paces_are_not_slowing(step_time):
 
 def test_a_look_costs_next_to_nothing():
     """A run of hours keeps a few hundred points, and a look takes a thousandth of the second between two."""
-    foresight = ForecastEngine()
+    forecaster = ForecastEngine()
     begun = time.thread_time()
     for second in range(3000):
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second}
@@ -448,16 +448,16 @@ def test_a_look_costs_next_to_nothing():
         sample |= disk(8 * GB - 1e4 * second)
         sample["guests"] = [{"pid": TRAINER, "step": second * 10}]
         line = {"k": "steps", "pid": TRAINER, "n": 10, "first": 1, "last": second * 10, "min": 0.1}
-        foresight.observe(sample, [line], [])
+        forecaster.observe(sample, [line], [])
 
     assert (time.thread_time() - begun) / 3000 < 0.003
-    assert all(len(track.points) <= 240 for track in foresight._tracks.values())
+    assert all(len(track.points) <= 240 for track in forecaster._series.values())
 
 
 def test_damaged_lines_are_survived():
     """Nonsense in every place raises nothing."""
-    foresight = ForecastEngine()
+    forecaster = ForecastEngine()
     for bad in (None, "x", -1, float("nan"), [], {}, [1, "a"]):
         sample = dict.fromkeys(("cgroup", "memory", "processes", "disk", "shm", "rlimits", "nvidia", "guests"), bad)
-        foresight.observe({"k": "sample", "m": bad, "t": bad, **sample}, [{"k": "steps", "pid": bad, "last": bad}], [])
-        foresight.observe({"m": 1.0, "cgroup": {"limit": bad, "usage": bad}}, [], [{"k": "epoch", "pid": bad}])
+        forecaster.observe({"k": "sample", "m": bad, "t": bad, **sample}, [{"k": "steps", "pid": bad, "last": bad}], [])
+        forecaster.observe({"m": 1.0, "cgroup": {"limit": bad, "usage": bad}}, [], [{"k": "epoch", "pid": bad}])

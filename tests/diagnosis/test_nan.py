@@ -10,7 +10,7 @@ from tests.diagnosis.build import TRAINER, causes, exception, ordinary_run
 from holter.diagnosis.core.doctor import verdict
 from holter.diagnosis.nonfinite.nonfinite import edge_calls, growth_of
 from holter.diagnosis.nonfinite.repaired_line import repaired_line
-from holter.figures.summary import exhibits
+from holter.figures.summary import summary_of
 from holter.views.text import write_verdict
 
 CALM = [2.3, 2.2, 2.25, 2.1, 2.15, 2.0, 2.05, 1.98, 2.0, 1.95, 1.9, 1.97]
@@ -181,7 +181,7 @@ def test_a_run_whose_loss_is_no_number_is_not_ticked_off():
     """It completed, and what it computed is lost: no check mark stands before it, in any view."""
     record, page = on_a_gpu().exit(59, code=0), io.StringIO()
     told = verdict(record)
-    write_verdict(told, exhibits(record, told), page)
+    write_verdict(told, summary_of(record, told), page)
 
     assert page.getvalue().startswith("✗")
     assert "✓" not in page.getvalue()

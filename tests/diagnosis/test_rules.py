@@ -11,7 +11,7 @@ from build import MONO, WALL, BuiltRecord, exception, ordinary_run, traceback_te
 from holter.diagnosis.core.doctor import diagnose, verdict
 from holter.diagnosis.core.rule import HEADINGS, Rule, find_rules
 from holter.diagnosis.ending.ending import ending_of
-from holter.figures.summary import exhibits
+from holter.figures.summary import summary_of
 from holter.finding import Finding
 
 ODD = [None, True, -1, 0, 3.5, float("nan"), float("inf"), 10**400, -(10**30), "", "SIGKILL", "\x1b[2J", [], {}, [1],
@@ -286,7 +286,7 @@ def test_verdict_never_raises_on_odd_records(block):
         told = verdict(record)
 
         assert not told.failed_rules, (seed, told.failed_rules)
-        exhibits(record, told)
+        summary_of(record, told)
         json.dumps(told.as_json(), allow_nan=False)
 
 

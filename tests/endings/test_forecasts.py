@@ -144,7 +144,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, memory_cgroup: Callable[[int]
         one.holter.close()
 
 
-def foretold(case: Case) -> list[dict[str, Any]]:
+def forecasts(case: Case) -> list[dict[str, Any]]:
     return [event for event in case.holter.events("forecast") if event["what"] == "memory"]
 
 
@@ -153,7 +153,7 @@ def foretold(case: Case) -> list[dict[str, Any]]:
 def test_a_leak_is_told_before_half_of_its_steps(runs: dict[str, Case], name: str) -> None:
     """The step at which memory runs out is told in the first half of the run, within a fifth of the truth."""
     ended_at = runs[name].verdict()["ending"]["at_step"]
-    first = next(iter(foretold(runs[name])), None)
+    first = next(iter(forecasts(runs[name])), None)
 
     assert first is not None, as_text(runs[name])
     assert first["at_step"] <= 0.5 * ended_at
@@ -178,7 +178,7 @@ def test_what_was_foretold_was_said(runs: dict[str, Case], name: str) -> None:
 @pytest.mark.root
 @pytest.mark.parametrize("name", ["by-step", "by-epoch", "keras"])
 def test_the_end_is_a_leak(runs: dict[str, Case], name: str) -> None:
-    """What was foretold is what happened."""
+    """What was forecast is what happened."""
     first = runs[name].first()
 
     assert runs[name].kind() == "oom-killed", as_text(runs[name])
@@ -193,5 +193,5 @@ def test_growth_that_ends_by_itself_is_not_told(runs: dict[str, Case], name: str
     told = runs[name].verdict()
 
     assert told["ending"]["kind"] == "completed", as_text(runs[name])
-    assert foretold(runs[name]) == []
+    assert forecasts(runs[name]) == []
     assert [one for one in told["findings"] if one["cause"].startswith("leak") and one["grade"] != "hypothesis"] == []

@@ -45,7 +45,7 @@ def saving(name: str, after: str = "pass", last: int = 5, steps: int = 30) -> st
     return text.replace("AFTER", after)
 
 
-def foretold(one: Case) -> list[dict[str, Any]]:
+def forecast(one: Case) -> list[dict[str, Any]]:
     return [event for event in one.holter.events("forecast", 1) if "checkpoint" in event["text"]]
 
 
@@ -59,7 +59,7 @@ def test_it_is_said_before_the_save_that_fails(case: Callable[..., Case], small_
     assert one.code == 1, as_text(one)
     assert (one.first()["cause"], one.first()["grade"]) == ("disk-full", "supported"), as_text(one)
     assert one.holter.events("save-failed")[0]["path"] == str(small_disk)
-    told = foretold(one)
+    told = forecast(one)
     assert len(told) == 1
     assert told[0]["at_step"] == 120
     assert told[0]["text"].startswith("the next checkpoint of 4.0 MB, about step 150, will not fit: ")

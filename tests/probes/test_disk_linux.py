@@ -107,7 +107,7 @@ def test_a_file_system_that_fills_counts_where_this_run_wrote_as_much(tmp_path, 
 
 def test_dead_network_mount(tmp_path, monkeypatch):
     """A server that does not answer is named and waited for only once, while the other places are read."""
-    monkeypatch.setattr(disk_linux, "PATIENCE", 0.01)
+    monkeypatch.setattr(disk_linux, "MAX_WAIT_S", 0.01)
     server_is_back = threading.Event()
     asked = []
 
@@ -126,13 +126,13 @@ def test_dead_network_mount(tmp_path, monkeypatch):
         assert len(asked) == 1
     finally:
         server_is_back.set()
-    monkeypatch.setattr(disk_linux, "PATIENCE", 30)
+    monkeypatch.setattr(disk_linux, "MAX_WAIT_S", 30)
     assert [row["mount"] for row in probe.read(tree)["list"]] == ["/", "/mnt/my data"]
 
 
 def test_nothing_answers(tmp_path, monkeypatch):
     """When the run writes only to a dead server, there is no data, and the reason names the place."""
-    monkeypatch.setattr(disk_linux, "PATIENCE", 0.01)
+    monkeypatch.setattr(disk_linux, "MAX_WAIT_S", 0.01)
     (tmp_path / "p").mkdir()
     tree = run_of(tmp_path / "p", {}, cwd="/mnt/my data/run")
     (tmp_path / "p/100/mountinfo").write_bytes(MOUNTINFO.split(b"\n", 1)[1])

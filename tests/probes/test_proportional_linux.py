@@ -71,7 +71,7 @@ def test_large_processes_are_left_alone(start, monkeypatch):
     """A process that is too large is not walked, and no sum is given that would lack it."""
     small = start("print(1, flush=True); import time; time.sleep(600)")
     large = start("x = b'x' * 50_000_000; print(1, flush=True); import time; time.sleep(600)")
-    monkeypatch.setattr(proportional_linux, "TOO_LARGE", 40_000_000)
+    monkeypatch.setattr(proportional_linux, "TOO_LARGE_BYTES", 40_000_000)
 
     reading = Proportional().read(Tree(small.pid, [small.pid, large.pid]))
 

@@ -19,7 +19,7 @@ import pytest
 
 from holter.diagnosis.core.doctor import verdict
 from holter.errors import DamagedRecord, UnknownRun
-from holter.figures.summary import exhibits
+from holter.figures.summary import summary_of
 from holter.record import place
 from holter.record.events.recorder import Said, Started
 from holter.record.events.timeline import Sample, StepWindow
@@ -62,7 +62,7 @@ def judged(folder: Path) -> str:
         return str(error)
     found = verdict(record)
     out = io.StringIO()
-    write_verdict(found, exhibits(record, found), out, width=80)
+    write_verdict(found, summary_of(record, found), out, width=80)
     return json.dumps(found.as_json(), default=str) + out.getvalue()
 
 

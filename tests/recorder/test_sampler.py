@@ -9,7 +9,7 @@ import pytest
 
 from holter.errors import NoData
 from holter.probes.probe import Tree
-from holter.recorder.loop.sampler import CALM, URGENT, Sampler, nearest_limit
+from holter.recorder.loop.sampler import CALM_S, URGENT_S, Sampler, nearest_limit
 
 TREE = Tree(1, [1])
 GB = 1 << 30
@@ -125,17 +125,17 @@ def test_within_ten_per_cent_of_the_limit_it_hurries_and_goes_back() -> None:
             now += sampler.pace
         return sampler.pace
 
-    assert after(10, 8.9) == CALM
-    assert after(10, 9.1) == URGENT
+    assert after(10, 8.9) == CALM_S
+    assert after(10, 9.1) == URGENT_S
     reads = slow.reads
-    assert after(2, 9.1) == URGENT
+    assert after(2, 9.1) == URGENT_S
     assert slow.reads - reads <= 3
-    assert after(10, 5.0) == CALM
+    assert after(10, 5.0) == CALM_S
 
 
 def test_growth_that_would_reach_the_limit_soon_hurries() -> None:
     """0.3 GB a second with 8 GB to go is half a minute; 0.1 GB a second is not."""
-    for rate, pace in ((0.1, CALM), (0.4, URGENT)):
+    for rate, pace in ((0.1, CALM_S), (0.4, URGENT_S)):
         memory = Memory()
         sampler = Sampler([memory])
         for now in range(4):
@@ -154,7 +154,7 @@ def test_growth_that_stops_lets_it_rest() -> None:
         memory.usage = int((1 + min(now, 3) * 0.5) * GB)
         sampler.sample(TREE, now)
 
-    assert sampler.pace == CALM
+    assert sampler.pace == CALM_S
 
 
 def test_another_limit_that_comes_nearest_is_no_growth() -> None:
@@ -173,12 +173,12 @@ def test_a_memory_that_can_no_longer_be_read_is_no_reason_to_hurry() -> None:
     memory.usage = 10 * GB
     sampler = Sampler([memory])
     sampler.sample(TREE, 0.0)
-    assert sampler.pace == URGENT
+    assert sampler.pace == URGENT_S
     memory.act = raising(OSError("gone"))
     for tick in range(1, 80):
         sampler.sample(TREE, tick * 0.1)
 
-    assert sampler.pace == CALM
+    assert sampler.pace == CALM_S
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holter.recorder.loop.slow_look import MOST, SlowLook
+from holter.recorder.loop.slow_look import MAX_LOOKS, SlowLook
 from holter.recorder.stacks import take
 from holter.recorder.stacks.answers import Answers
 
@@ -97,7 +97,7 @@ def test_the_looks_of_a_long_run_are_bounded(tmp_path):
     ward.look._uneven = lambda low, _high: low / 100
     ward.goes_on(1000, per_step=0.2)
 
-    assert ward.look.taken == MOST
+    assert ward.look.taken == MAX_LOOKS
 
 
 def test_quick_steps_that_compute_are_left_alone(tmp_path):

@@ -21,7 +21,7 @@ def _mark(right: bool | None) -> str:
 def _forecast(score: Score) -> str:
     if score.lead_s is None:
         return "none" if score.patient.grows else "–"
-    at = "" if score.foretold_at is None else f" at {score.foretold_at:.0%}"
+    at = "" if score.forecast_at is None else f" at {score.forecast_at:.0%}"
     off = "" if score.forecast_error is None else f", off by {score.forecast_error:.0%}"
     return f"{score.lead_s:.0f} s before{at}{off}"
 

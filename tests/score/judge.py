@@ -18,7 +18,7 @@ from tests.claims import contradictions
 from tests.score.patient import Patient
 
 NEAR = 2  # lines between the culprit that was named and the true one
-WITHIN = 0.20  # of the run's length, between the end that was foretold and the real one
+WITHIN = 0.20  # of the run's length, between the end that was forecast and the real one
 
 
 @dataclass
@@ -39,8 +39,8 @@ class Score:
     others: list[str] = field(default_factory=list)
     verdict_s: float | None = None
     run_s: float | None = None
-    foretold: str = ""
-    foretold_at: float | None = None
+    forecast: str = ""
+    forecast_at: float | None = None
     lead_s: float | None = None
     forecast_error: float | None = None
     forecast_right: bool | None = None
@@ -104,22 +104,22 @@ def _look_back(score: Score, record: Record) -> None:
     ends: list[Exited] = [*record.of(Ended)] or record.of(Exited)
     ended = ends[-1].t if ends else begun
     score.run_s = ended - begun
-    foretold = record.of(ForecastTold)
+    forecast = record.of(ForecastTold)
     if score.patient.cause is None:
-        score.alarms += [f"forecast: {_words(each)}" for each in foretold]
-    if not foretold:
+        score.alarms += [f"forecast: {_words(each)}" for each in forecast]
+    if not forecast:
         score.forecast_right = False if score.patient.grows else None
         return
-    first = foretold[0]
-    score.foretold, score.lead_s = _words(first), ended - first.t
+    first = forecast[0]
+    score.forecast, score.lead_s = _words(first), ended - first.t
     steps_then, steps_all = _steps(record, first.t), _steps(record, float("inf"))
-    score.foretold_at = steps_then / steps_all if steps_all else None
+    score.forecast_at = steps_then / steps_all if steps_all else None
     if first.step is not None and steps_all:
-        score.forecast_error = abs(first.step - steps_all) / steps_all  # how long the kernel hesitates is not foretold
+        score.forecast_error = abs(first.step - steps_all) / steps_all  # how long the kernel hesitates is not forecast
     elif first.when is not None and score.run_s:
         score.forecast_error = abs(first.when - ended) / score.run_s
     if score.patient.grows:
-        early = score.foretold_at is None or score.foretold_at <= 0.5
+        early = score.forecast_at is None or score.forecast_at <= 0.5
         score.forecast_right = early and score.forecast_error is not None and score.forecast_error <= WITHIN
 
 

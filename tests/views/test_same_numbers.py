@@ -18,7 +18,7 @@ from tests.views.records import ALL
 from holter.diagnosis.core.doctor import verdict
 from holter.figures.document import document_of, mask
 from holter.figures.gauges import gauges_of
-from holter.figures.summary import exhibits
+from holter.figures.summary import summary_of
 from holter.own_process import own_process
 from holter.record.reader import open_record
 from holter.views.markdown import markdown_of
@@ -28,7 +28,7 @@ from holter.views.web.page import report_page
 
 def said_as_text(record, told):
     stream = io.StringIO()
-    write_verdict(told, exhibits(record, told), stream, width=120)
+    write_verdict(told, summary_of(record, told), stream, width=120)
     return " ".join(stream.getvalue().split())
 
 
@@ -67,7 +67,7 @@ def test_all_views_say_the_same(kind, tmp_path, serve):
     peak = max(
         value for chart in document["charts"] if chart["key"] == "memory" for value in chart["channels"][0]["values"]
     )
-    assert peak == pytest.approx(exhibits(record, told).peak_memory, rel=1e-5)
+    assert peak == pytest.approx(summary_of(record, told).peak_memory, rel=1e-5)
 
 
 def test_the_list_says_what_the_run_says(tmp_path, serve, wait_for):

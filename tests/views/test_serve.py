@@ -145,7 +145,7 @@ def test_a_damaged_record_costs_only_itself(served):
 def test_a_reading_desk_that_is_killed_is_replaced(served, wait_for):
     """A record too large for the machine takes the reader down, not the server."""
     served.json("/api/run/r-0001")
-    children = wait_for(lambda: _children(served.process.pid), "the desk")
+    children = wait_for(lambda: _children(served.process.pid), "the worker")
     for pid in children:
         os.kill(pid, signal.SIGKILL)
 
@@ -193,10 +193,10 @@ def test_an_answer_to_a_stranger_ends_the_connection_and_the_owners_stays(served
 
 
 def test_a_run_that_is_deleted_while_it_is_read_does_not_end_the_verdicts(served, wait_for):
-    """The desk finds nothing where the run was; the next run gets its verdict all the same."""
+    """The worker finds nothing where the run was; the next run gets its verdict all the same."""
     served.json("/api/run/r-0001")
-    (desk,) = wait_for(lambda: _children(served.process.pid), "the desk")
-    os.kill(desk, signal.SIGSTOP)
+    (worker,) = wait_for(lambda: _children(served.process.pid), "the worker")
+    os.kill(worker, signal.SIGSTOP)
     try:
         keep(healthy_run(), served.home)
         served.json("/api/runs")
@@ -205,7 +205,7 @@ def test_a_run_that_is_deleted_while_it_is_read_does_not_end_the_verdicts(served
         shutil.rmtree(served.home / "runs" / "r-0003")
         served.json("/api/runs")
     finally:
-        os.kill(desk, signal.SIGCONT)
+        os.kill(worker, signal.SIGCONT)
     keep(healthy_run(), served.home)
     rows = wait_for(lambda: _known(served, "r-0008"), "the verdict on a later run")
 

@@ -10,7 +10,7 @@ from build import GB, MB, TRAINER, exception, memory, ordinary_run, without_memo
 from test_rules import odd_record
 
 from holter.diagnosis.core.doctor import verdict
-from holter.figures.summary import exhibits
+from holter.figures.summary import summary_of
 from holter.views.text import write_verdict
 
 
@@ -18,7 +18,7 @@ def shown(record, encoding="utf-8", **options):
     told = verdict(record)
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, newline="\n")
-    write_verdict(told, exhibits(record, told), stream, **options)
+    write_verdict(told, summary_of(record, told), stream, **options)
     stream.flush()
     return raw.getvalue().decode(encoding)
 
@@ -107,7 +107,7 @@ def test_a_long_line_of_a_diff_goes_on_further_in():
     how = "- " + "call(" + ", ".join(f"argument_{n}=value_{n}" for n in range(12)) + ")\n+ call()"
     finding = replace(told.findings[0], cures=(Cure("mend it", how, "exact"),))
     stream = io.StringIO()
-    write_verdict(replace(told, findings=(finding,)), exhibits(leaking_run(), told), stream, width=80)
+    write_verdict(replace(told, findings=(finding,)), summary_of(leaking_run(), told), stream, width=80)
     rows = stream.getvalue().splitlines()
     first = next(n for n, row in enumerate(rows) if row.startswith("           - call("))
     last = next(n for n, row in enumerate(rows) if row.startswith("           + call()"))
@@ -160,9 +160,9 @@ def test_no_color_is_obeyed(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     coloured, plain = Terminal(), Terminal()
-    write_verdict(told, exhibits(record, told), coloured)
+    write_verdict(told, summary_of(record, told), coloured)
     monkeypatch.setenv("NO_COLOR", "1")
-    write_verdict(told, exhibits(record, told), plain)
+    write_verdict(told, summary_of(record, told), plain)
 
     assert "\x1b[" in coloured.getvalue()
     assert "\x1b[" not in plain.getvalue()

@@ -68,7 +68,7 @@ def step(loss=None, lr=None, batch=0):
         size, _ = _number(batch)
         size = int(size) if 0 <= size < 1 << 32 else 0
         beat.step(loss, rate, nan, size, f.F_LOSS_KNOWN if known else 0)
-        agent.holdings.tick(beat.steps)
+        agent.retained.tick(beat.steps)
     except Exception as error:
         agent.guard.caught("holter.step", error)
 

@@ -22,8 +22,8 @@ from holter.record.recent import recent
 from holter.recorder.platform import here
 from holter.views.export import Exporter, Moment, News, Run, tool
 
-_SOON = 1.0  # seconds between two looks until there is a number
-_EACH = 5.0  # and from then on
+_FIRST_LOOKS_EVERY_S = 1.0  # seconds between two looks until there is a number
+_LOOKS_EVERY_S = 5.0  # and from then on
 
 
 class Export:
@@ -129,9 +129,9 @@ def main() -> None:
         if Path(order["folder"]).exists():  # a command that could not be started leaves no record
             tell_on_stderr(f"export to {order['name']}: {type(error).__name__}: {error}")
         return
-    wait = _SOON
+    wait = _FIRST_LOOKS_EVERY_S
     while not select.select([heard], [], [], wait)[0]:
-        wait = _EACH if export.guarded(export.look) else _SOON
+        wait = _LOOKS_EVERY_S if export.guarded(export.look) else _FIRST_LOOKS_EVERY_S
     export.finish()
 
 

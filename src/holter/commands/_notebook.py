@@ -23,7 +23,7 @@ from holter.record import place
 from holter.record.reader import read_meta
 from holter.views.plain import clean, sparkline
 
-_EACH = 1.0
+_LOOKS_EVERY_S = 1.0
 _POINTS = 40
 
 
@@ -90,7 +90,7 @@ class Strip:
         self._draw()
 
     def _keep(self) -> None:
-        while not self._over.wait(_EACH):
+        while not self._over.wait(_LOOKS_EVERY_S):
             self._draw()
 
     def _draw(self) -> None:

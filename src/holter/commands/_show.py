@@ -9,7 +9,7 @@ from typing import TextIO
 
 from holter.commands._tell import Stderr
 from holter.diagnosis.core.doctor import verdict
-from holter.figures.summary import exhibits
+from holter.figures.summary import summary_of
 from holter.record.reader import open_record
 from holter.views.text import write_verdict
 
@@ -21,7 +21,7 @@ def show(folder: Path, stream: TextIO, *, as_json: bool = False) -> None:
     if as_json:
         print(json.dumps(found.as_json(), indent=1, default=str), file=stream)
     else:
-        write_verdict(found, exhibits(record, found), stream, width=_width(stream))
+        write_verdict(found, summary_of(record, found), stream, width=_width(stream))
 
 
 def show_on_stderr(folder: Path) -> None:

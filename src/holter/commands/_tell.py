@@ -8,7 +8,7 @@ import sys
 
 from holter.recorder.launch.streams import writable
 
-_PATIENCE = 1.0  # seconds, with a reader that takes nothing
+_MAX_WAIT_S = 1.0  # seconds, with a reader that takes nothing
 
 
 class Stderr(io.StringIO):
@@ -28,7 +28,7 @@ class Stderr(io.StringIO):
             try:
                 data = data[os.write(2, data) :]
             except BlockingIOError:
-                if not writable(2, _PATIENCE):
+                if not writable(2, _MAX_WAIT_S):
                     return
             except OSError:
                 return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holter.recorder.launch.launch import Next
-    from holter.recorder.loop.forecast_hook import Foresee
+    from holter.recorder.loop.forecast_hook import Forecast
     from holter.remedies.restart import Restarts
 
 
@@ -98,7 +98,7 @@ def command(
 
         show_on_stderr(folder)
 
-    def foresight() -> Foresee:
+    def forecaster() -> Forecast:
         from holter.diagnosis.forecast.engine import ForecastEngine  # while the command starts: it must not delay it
 
         return ForecastEngine(_lines_of).observe
@@ -127,7 +127,7 @@ def command(
         over = exporting.around(over)
 
     launch = Launch(
-        list(words), name=name, on_hang=on_hang, heal=heal, tell=tell, foresight=foresight,
+        list(words), name=name, on_hang=on_hang, heal=heal, tell=tell, forecaster=forecaster,
         healer=Healer(on_hang, resume_args) if heal else None, resume_args=_split(resume_args),
         lent=exporting.environ if exporting is not None else None,
         began=exporting.began if exporting is not None else None,

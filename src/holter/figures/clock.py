@@ -10,7 +10,7 @@ from holter.diagnosis.core.progress import first_line, last_line, lasted, window
 from holter.figures.shape import short
 from holter.record.events.recorder import Spawned, Started
 
-_MOST = 800
+_MAX_POINTS = 800
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Clock:
         return self.steps[at - 1] if at else None
 
     def as_json(self) -> dict[str, object]:
-        every = max(1, -(-len(self.times) // _MOST))
+        every = max(1, -(-len(self.times) // _MAX_POINTS))
         kept = sorted({*range(0, len(self.times), every), *([len(self.times) - 1] if self.times else [])})
         return {
             "start": self.wall,

@@ -14,7 +14,7 @@ from holter.figures.charts import charts_json, charts_of
 from holter.figures.clock import Clock, clock_of
 from holter.figures.marks import events_json, finding_json, interventions_json
 from holter.figures.now import alarm_of, figures_of, now_of, phase_time
-from holter.figures.summary import exhibits
+from holter.figures.summary import summary_of
 from holter.finding import Verdict
 from holter.record.privacy import mask_text
 
@@ -25,7 +25,7 @@ def words_of(record: RecordLike, verdict: Verdict, clock: Clock | None = None) -
     """The document without its charts."""
     table = examined(record)
     clock = clock or clock_of(table)
-    shown = exhibits(table, verdict)
+    shown = summary_of(table, verdict)
     run = verdict.run
     document = {
         "schema": 1,

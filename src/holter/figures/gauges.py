@@ -33,7 +33,7 @@ LIMITS = {
 OTHERS = {
     "step": "The last step that was done.",
     "planned_steps": "Steps that are planned, where that is known.",
-    "alarm": "1 while a hang or something foretold stands, else 0.",
+    "alarm": "1 while a hang or a forecast stands, else 0.",
 }
 
 

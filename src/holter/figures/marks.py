@@ -31,7 +31,7 @@ _CHARTS = {
     "external": ("rate",),
     "device-lost": ("device", "busy"),
 }
-_MOST = 200  # acts that are shown; a record of a day has a dozen
+_MAX_ACTS = 200  # acts that are shown; a record of a day has a dozen
 _LAST = 40  # events of one kind
 
 
@@ -84,7 +84,7 @@ def _charts_of(finding: Finding) -> list[str]:
 def interventions_json(verdict: Verdict, clock: Clock) -> list[dict[str, Any]]:
     """What was done to keep the run going, and what was tried in vain."""
     return [
-        {**act, "time": _time(act.get("when"), clock)} for act in verdict.interventions[:_MOST]
+        {**act, "time": _time(act.get("when"), clock)} for act in verdict.interventions[:_MAX_ACTS]
     ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from holter.figures.summary import Figures
 from holter.record.events.recorder import ForecastTold, Stall, StallOver
 from holter.units import count, duration, rate, size
 
-_LONG = 2.0  # seconds from which it is worth saying how long a phase has been on
+_LONG_PHASE_S = 2.0  # seconds from which it is worth saying how long a phase has been on
 
 
 def now_of(record: RecordLike) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def phase_time(record: RecordLike) -> str:
     """How long the present phase has been on, where that is worth a word."""
     since = progress_of(record).phase_since
     last = last_sample(record)
-    return duration(last - since) if since and last is not None and last - since >= _LONG else ""
+    return duration(last - since) if since and last is not None and last - since >= _LONG_PHASE_S else ""
 
 
 def alarm_of(record: RecordLike) -> str:

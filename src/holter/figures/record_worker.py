@@ -1,4 +1,4 @@
-"""The reading desk: a process that opens records on request and answers in JSON, apart from whoever asks.
+"""A process that opens records on request and answers in JSON, apart from whoever asks.
 
 A day's record takes a hundred megabytes to read, and Python gives little of that back; here it goes with the process.
 One request is a line of JSON on stdin, one answer a line on stdout. It ends when stdin does.
@@ -24,7 +24,7 @@ from holter.figures.clock import Clock, clock_of
 from holter.figures.document import words_of
 from holter.figures.rows import full_row
 from holter.figures.shape import Chart
-from holter.figures.summary import exhibits
+from holter.figures.summary import summary_of
 from holter.finding import Verdict
 from holter.record.follow import Follower
 from holter.record.reader import Record, open_record
@@ -33,12 +33,12 @@ from holter.units import duration
 
 _OPEN = 2  # runs whose curves are kept: one that is looked at, and one that it is compared with
 _COLLECT = 60  # answers
-_LARGE = 4000  # lines of a record that leave the process too large to stay
+_MAX_LINES = 4000  # lines of a record that leave the process too large to stay
 _VERDICT_SHARE = 0.1  # of the time may go into verdicts on a run that is on
 
 
 class OpenRun:
-    """A run on the desk: its curves at once, its verdict when it is asked for; a run that is on is read on."""
+    """A run that is open: its curves at once, its verdict when it is asked for; a run that is on is read on."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -107,8 +107,8 @@ class RecordWorker:
         folder = Path(request["folder"])
         record = Examined(open_record(folder))
         told = verdict(record)
-        took = exhibits(record, told).lasted
-        self.full = not self._open and len(record.timeline) > _LARGE
+        took = summary_of(record, told).lasted
+        self.full = not self._open and len(record.timeline) > _MAX_LINES
         return full_row(folder, record, told, duration(took) if took is not None else "")
 
     def _run(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -146,14 +146,14 @@ def main() -> None:
     except OSError:
         pass
     gc.disable()  # a record is a million objects and no cycles: looking for them is a fifth of the time
-    desk = RecordWorker()
+    worker = RecordWorker()
     for number, line in enumerate(sys.stdin.buffer):
-        answer = desk.answer(json.loads(line))
+        answer = worker.answer(json.loads(line))
         text = json.dumps(answer, separators=(",", ":"), default=str)
         sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
         sys.stdout.buffer.flush()
-        if desk.full:
-            return  # whoever asks next starts a desk with nothing on it
+        if worker.full:
+            return  # whoever asks next starts a worker with nothing on it
         if number % _COLLECT == _COLLECT - 1:
             gc.collect()  # of what is made anew with each look at a run that is on, for days
 

@@ -52,7 +52,7 @@ class Figures:
     damage: tuple[str, ...] = ()
 
 
-def exhibits(record: RecordLike, verdict: Verdict) -> Figures:
+def summary_of(record: RecordLike, verdict: Verdict) -> Figures:
     """Gather the figures of a run, and the curves that bear on how it ended."""
     record = examined(record)
     progress, memory = progress_of(record), shown_memory(record, verdict.ending)
@@ -90,7 +90,7 @@ def _peak(record: RecordLike, memory: MemoryCurve) -> float:
 
 
 def _told(record: RecordLike, verdict: Verdict) -> tuple[str, ...]:
-    """Give what was foretold while the run was on, and when: the first, and the last ones where they differ.
+    """Give what was forecast while the run was on, and when: the first, and the last ones where they differ.
 
     How fast memory grew was an estimate then. Where a finding has measured it over the whole run, only that is told.
     """

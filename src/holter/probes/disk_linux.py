@@ -14,7 +14,7 @@ from holter.probes.procfs_linux import names_a_file, open_paths, opened_for_writ
 from holter.record import environment
 
 SEARCH_BUDGET = 0.002  # seconds of looking through descriptors per reading
-PATIENCE = 0.1  # seconds for a file system that lies behind a network
+MAX_WAIT_S = 0.1  # seconds for a file system that lies behind a network
 _NETWORK = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs", "gluster", "virtiofs")
 # Not places where a run's files go; /dev/shm has a probe of its own.
 _NO_FILES = ("proc", "sysfs", "devtmpfs", "devpts", "cgroup", "mqueue", "trace", "debugfs", "security", "bpf")
@@ -173,7 +173,7 @@ class Disk:
         if not mount.is_remote:
             return self._statvfs(mount.point)
         aside = self._asked.setdefault(mount.point, Aside())
-        return aside.ask(lambda: self._statvfs(mount.point), PATIENCE)
+        return aside.ask(lambda: self._statvfs(mount.point), MAX_WAIT_S)
 
     def _starting_places(self, root: int) -> list[str]:
         """Where a run writes before it has opened anything."""

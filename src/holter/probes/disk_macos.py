@@ -13,7 +13,7 @@ from holter.probes.aside import Aside, Late
 from holter.probes.probe import Reading, Tree
 from holter.record import environment
 
-PATIENCE = 0.1  # seconds; a share that is gone never answers
+MAX_WAIT_S = 0.1  # seconds; a share that is gone never answers
 
 
 def _place(path: str) -> tuple[str, os.stat_result, os.statvfs_result]:
@@ -48,7 +48,7 @@ class Disk:
             folder = path if os.path.isdir(path) else os.path.dirname(path)
             aside = self._asked.setdefault(folder, Aside())
             try:
-                point, device, space = aside.ask(lambda folder=folder: _place(folder), PATIENCE)  # type: ignore[misc]
+                point, device, space = aside.ask(lambda folder=folder: _place(folder), MAX_WAIT_S)  # type: ignore[misc]
             except Late:
                 late = folder
                 continue

@@ -11,7 +11,7 @@ from holter.probes.owner import owner_of
 from holter.probes.probe import Reading, Tree
 from holter.probes.procfs_linux import PAGE, TICKS, Stat, pids_in, read_whole, stat_of
 
-CALM = 30.0
+CALM_S = 30.0
 REST = 1000  # times its own cost
 LARGEST = 8
 LEAST = 100 << 20  # bytes: smaller ones are no neighbours to speak of
@@ -24,7 +24,7 @@ class Neighbours:
     urgent = False
 
     def __init__(self, proc: str = "/proc", clock: Callable[[], float] = time.perf_counter) -> None:
-        self.every = CALM
+        self.every = CALM_S
         self._proc = proc
         self._clock = clock
         self._booted = _booted(proc)
@@ -35,7 +35,7 @@ class Neighbours:
         found = [stat for pid in pids_in(self._proc) if pid not in ours and (stat := stat_of(pid, self._proc))]
         large = sorted((stat for stat in found if stat.rss * PAGE >= LEAST), key=lambda stat: -stat.rss)
         rows = [self._row(stat) for stat in large[:LARGEST]]
-        self.every = max(CALM, REST * (self._clock() - began))
+        self.every = max(CALM_S, REST * (self._clock() - began))
         return {"list": rows} if rows else {}
 
     def _row(self, stat: Stat) -> dict[str, Any]:

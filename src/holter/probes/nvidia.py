@@ -13,10 +13,10 @@ from holter.probes.aside import Aside, Late
 from holter.probes.owner import owner_of
 from holter.probes.probe import Reading, Tree
 
-CALM = 1.0
+CALM_S = 1.0
 LONGEST_REST = 10.0
 TOO_SLOW = 0.005  # seconds per reading, above which the driver is asked more rarely
-PATIENCE = 0.25  # seconds that other readings may be held up
+MAX_WAIT_S = 0.25  # seconds that other readings may be held up
 LIBRARIES = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # a constant of the kernel (PROC_PID_INIT_INO)
 
@@ -102,9 +102,9 @@ class Nvidia:
         load: Callable[[], Any] = load_nvml,
         clock: Callable[[], float] = time.monotonic,
         proc: str = "/proc",
-        patience: float = PATIENCE,
+        patience: float = MAX_WAIT_S,
     ) -> None:
-        self.every = CALM
+        self.every = CALM_S
         self._load = load
         self._clock = clock
         self._proc = proc
@@ -145,7 +145,7 @@ class Nvidia:
                 gpu.uncorrected = gpu.ask(nvml, "nvmlDeviceGetTotalEccErrors", *kind)
         rows = [self._row(nvml, gpu, pids) for gpu in self._gpus]
         cost = self._clock() - began
-        self.every = CALM if cost <= TOO_SLOW else min(LONGEST_REST, CALM * cost / TOO_SLOW)
+        self.every = CALM_S if cost <= TOO_SLOW else min(LONGEST_REST, CALM_S * cost / TOO_SLOW)
         return {"list": rows, "cuda": self._cuda}
 
     def _start(self) -> None:

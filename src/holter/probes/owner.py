@@ -7,7 +7,7 @@ import os
 from holter.record.privacy import mask_command
 
 _WORDS = 3  # of a command line: the program, its script, and one more
-_LONGEST = 120
+_MAX_CHARACTERS = 120
 
 
 def owner_of(pid: int, proc: str = "/proc") -> dict[str, str]:
@@ -19,7 +19,7 @@ def owner_of(pid: int, proc: str = "/proc") -> dict[str, str]:
         with open(f"{proc}/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
             words = [word for word in file.read(2048).split("\0") if word]
         if words:
-            found["command"] = " ".join(mask_command([os.path.basename(words[0]), *words[1:_WORDS]]))[:_LONGEST]
+            found["command"] = " ".join(mask_command([os.path.basename(words[0]), *words[1:_WORDS]]))[:_MAX_CHARACTERS]
         import pwd
 
         found["user"] = pwd.getpwuid(os.stat(f"{proc}/{pid}").st_uid).pw_name

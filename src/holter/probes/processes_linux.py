@@ -14,7 +14,7 @@ from holter.probes.procfs_linux import PAGE, TICKS, Stat, read_short, stat_of
 LARGEST = 64
 DETAILS_EVERY = 4.5
 DETAILS_OF_FEW = 1.8
-FEW = 8
+FEW_PROCESSES = 8
 _COUNTERS = ("majflt", "ctx_involuntary", "read_bytes", "write_bytes")
 _STATUS = {
     b"VmHWM": ("peak", 1024),
@@ -76,7 +76,7 @@ class Processes:
             except (OSError, ValueError, IndexError):
                 pass
             # Descriptors, swap and I/O cost more than all the rest and change slowly: they are carried on.
-            if now - known.detailed_at >= (DETAILS_EVERY if len(tree.pids) > FEW else DETAILS_OF_FEW):
+            if now - known.detailed_at >= (DETAILS_EVERY if len(tree.pids) > FEW_PROCESSES else DETAILS_OF_FEW):
                 known.detailed_at = now
                 known.details.update(self._details(pid))
         for pid, known in self._seen.items():

@@ -10,10 +10,10 @@ from holter.errors import NoData
 from holter.probes.probe import Reading, Tree
 from holter.probes.procfs_linux import PAGE, read_short, stat_of
 
-TOO_LARGE = 16 * 10**9
+TOO_LARGE_BYTES = 16 * 10**9
 FIRST = 0.9  # seconds: a short run is measured, too, and its workers are forked in the beginning
 RARER = 1.2
-CALM = 60.0
+CALM_S = 60.0
 REST = 1000  # times its own cost
 
 
@@ -57,7 +57,7 @@ class Proportional:
             stat = stat_of(pid, self._proc)
             if stat is None or stat.state in "ZX":
                 continue
-            if stat.rss * PAGE >= TOO_LARGE:
+            if stat.rss * PAGE >= TOO_LARGE_BYTES:
                 because = f"process {pid} is too large to be measured without making it wait"
                 continue
             try:
@@ -72,7 +72,7 @@ class Proportional:
             if sizes:
                 file += sizes.pop("file")
                 rows.append({"pid": pid, **sizes})
-        self._calm = min(CALM, self._calm * RARER)
+        self._calm = min(CALM_S, self._calm * RARER)
         self.every = max(self._calm, REST * (self._clock() - began))
         if not rows:
             if because:

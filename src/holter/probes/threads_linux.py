@@ -11,7 +11,7 @@ from holter.probes.probe import Reading, Tree
 from holter.probes.procfs_linux import TICKS, parse_stat, read_short, stat_of
 
 BUSIEST = 12
-CALM = 5.0
+CALM_S = 5.0
 REST = 500  # times its own cost, so that a tree of thousands of threads is read more rarely
 IDLE = 0.005  # share of a core below which a process's threads are not worth a look
 WANTS = 0.05  # share of a core that a thread wanted, had or not, to be counted as one that computes
@@ -40,7 +40,7 @@ class Threads:
         clock: Callable[[], float] = time.monotonic,
         cost_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        self.every = CALM
+        self.every = CALM_S
         self._proc = proc
         self._clock = clock
         self._cost_clock = cost_clock
@@ -71,7 +71,7 @@ class Threads:
             threads[pid] = self._of(pid, self._threads.get(pid, {}), before is not None, wall, busy)
         self._processes = processes
         self._threads = threads
-        self.every = max(CALM, REST * (self._cost_clock() - began))
+        self.every = max(CALM_S, REST * (self._cost_clock() - began))
         if not wall:
             return {}
         busy.sort(reverse=True)

@@ -20,9 +20,9 @@ _MOST_TEXT = 48 << 20
 _MOST_VALUES = 3_500_000
 _A_LINE = 20  # values' worth of work, however little it holds
 _AN_OBJECT = 2  # more than its brace: it is held twice, as it was read and as the schema has it
-_FAR = 1e18  # no byte, nanosecond or step of ours is so far out
+_MAX_NUMBER = 1e18  # no byte, nanosecond or step of ours is so far out
 _LATEST = 1e12  # seconds
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MANY_DIGITS = re.compile(rb"\d{19}|[eE]\+?\d\d")
 
 
@@ -67,7 +67,7 @@ def _near(text: str) -> float | int | None:
         found = int(text) if text.lstrip("-").isdigit() else float(text)
     except ValueError:  # more digits than Python reads
         return None
-    return found if -_FAR < found < _FAR else None
+    return found if -_MAX_NUMBER < found < _MAX_NUMBER else None
 
 
 _QUICK = json.JSONDecoder(parse_constant=lambda _name: None)
@@ -78,7 +78,7 @@ def loads(raw: bytes) -> Any:
     """JSON in which every number is finite and none is out of reach; what is not one of those becomes null."""
     decoder = _CAREFUL if _MANY_DIGITS.search(raw) else _QUICK
     found = decoder.decode(raw.decode("utf-8"))
-    return _writable(found) if _HALF.search(raw) else found
+    return _writable(found) if _SURROGATE.search(raw) else found
 
 
 def _writable(value: Any) -> Any:

@@ -104,7 +104,7 @@ _SHAPES = re.compile(
     r"(?<![\w-])eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}"
 )
 # And those that look made by a machine, whoever gave them out: letters and digits that change places all the time.
-_LONG = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9]{20,}(?![A-Za-z0-9])")
+_LONG_WORD = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9]{20,}(?![A-Za-z0-9])")
 _RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _DIGEST = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}")
 # A digest that is called one, or that names a file: commits, images, the folders of a cache.
@@ -145,7 +145,7 @@ def _without_addresses(text: str) -> str:
 def _without_shapes(text: str) -> str:
     """Keys that are known by their looks, masked."""
     text = _SHAPES.sub(MASK, text)
-    return _LONG.sub(lambda match: MASK if _made_by_a_machine(match, text) else match[0], text)
+    return _LONG_WORD.sub(lambda match: MASK if _made_by_a_machine(match, text) else match[0], text)
 
 
 def _made_by_a_machine(match: re.Match[str], text: str) -> bool:

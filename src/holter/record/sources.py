@@ -13,7 +13,7 @@ from typing import Any
 from holter.record.privacy import mask_source
 
 _LARGEST = 256 << 10
-_MOST = 40
+_MAX_FILES = 40
 
 
 class Sources:
@@ -28,7 +28,7 @@ class Sources:
         """Keep the user's files that these events name."""
         for event in events:
             for path in _named(event):
-                if path not in self._asked and self._kept < _MOST:
+                if path not in self._asked and self._kept < _MAX_FILES:
                     self._asked.add(path)
                     self._take(path)
 

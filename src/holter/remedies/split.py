@@ -6,13 +6,13 @@ from holter.record import environment
 from holter.remedies.remedy import Remedy
 
 CAUSES = ("oversize.batch", "oversize.spike")
-_MOST = 64
+_MAX_CHUNKS = 64
 
 
 def prescribe(tried: int) -> Remedy | None:
     """Two parts, then four, then eight: `HOLTER_SPLIT` is read by the reflexes."""
     parts = 2 << tried
-    if parts > _MOST:
+    if parts > _MAX_CHUNKS:
         return None
     return Remedy(
         "split",

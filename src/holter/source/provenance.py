@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from holter.source.lines import called_name, tree_of
 
-_FAR = 200  # names that are followed at most
+_MAX_NAMES = 200  # names that are followed at most
 _PUT = frozenset(("append", "extend", "add", "insert", "update", "setdefault"))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -28,7 +28,7 @@ def provenance(lines: Sequence[str], name: str) -> list[ast.AST]:
             bindings.setdefault(target, []).append((node, value))  # type: ignore[arg-type]
     found: list[ast.AST] = []
     waiting, known = [name], {name}
-    while waiting and len(known) < _FAR:
+    while waiting and len(known) < _MAX_NAMES:
         present = waiting.pop(0)
         used: list[ast.AST] = []
         for statement, value in bindings.get(present, ()):

@@ -16,7 +16,7 @@ _INDENT = 9
 _MARKS = {"completed": ("✓", "good"), "running": ("…", "wait")}
 _MOST_EVIDENCE = 10
 # From this share of the limit on, a healthy run's memory is told against it.
-_MUCH = 0.5
+_WORTH_TELLING_SHARE = 0.5
 # Where a cure could change what is learned, it says that it does not; elsewhere that goes without saying.
 _TOUCH_THE_RESULT = (
     "leak",
@@ -112,7 +112,7 @@ def healthy_line(verdict: Verdict, shown: Figures, color: bool = False) -> str:
     if shown.epochs:
         facts.append(f"{count(shown.epochs)} {'epoch' if shown.epochs == 1 else 'epochs'}")
     if shown.peak_memory:
-        near = shown.memory_limit and shown.peak_memory > _MUCH * shown.memory_limit
+        near = shown.memory_limit and shown.peak_memory > _WORTH_TELLING_SHARE * shown.memory_limit
         facts.append(f"peak {size(shown.peak_memory)}" + (f" of {size(shown.memory_limit or 0)}" if near else ""))
     said = f": {', '.join(facts)}" if facts else ""
     meant = _after(verdict.ending, "it stopped on purpose")

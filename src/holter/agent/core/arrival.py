@@ -30,7 +30,7 @@ class Agent:
         self.forks = 0
         self._beat = None
         self._census = None
-        self._holdings = None
+        self._retained = None
         self._greeted = False
 
     @property
@@ -67,12 +67,12 @@ class Agent:
         return self._census
 
     @property
-    def holdings(self):
-        if self._holdings is None:
+    def retained(self):
+        if self._retained is None:
             from ..retained.growth import RetainedGrowth
 
-            self._holdings = RetainedGrowth(self)
-        return self._holdings
+            self._retained = RetainedGrowth(self)
+        return self._retained
 
     def _make_ring(self):
         from .heartbeat import Ring
@@ -91,8 +91,8 @@ class Agent:
             self.answer()
         # Which role a process has; nothing else of the environment is ever recorded.
         facts = {"rank": os.environ["RANK"]} if "RANK" in os.environ else {}
-        if role == "worker" and self._holdings is not None and self._holdings.inherited:
-            facts["inherited"] = self._holdings.inherited
+        if role == "worker" and self._retained is not None and self._retained.inherited:
+            facts["inherited"] = self._retained.inherited
         argv = getattr(sys, "argv", None) or [""]
         if argv[0].endswith(".py"):
             facts["file"] = os.path.abspath(argv[0])
@@ -134,8 +134,8 @@ class Agent:
             self._beat.reset(self._make_ring)
         if self._census is not None:
             self._census.born_of_fork()
-        if self._holdings is not None:
-            self._holdings.born_of_fork(self.forks)
+        if self._retained is not None:
+            self._retained.born_of_fork(self.forks)
         from . import stacks
 
         stacks.born_of_fork(self.folder)

@@ -27,14 +27,14 @@ _OF_LATE = 32  # steps that the pace is the mean of, the later ones more than th
 _SKIMMED = 8  # at most one short step in this many is split into phases
 _SKIMMED_CALLS = 10  # calls of adapters that one skimmed step may take
 _NONE = [0] * len(f.PHASES)
-_RARE = 1.0  # seconds between two looks at what need not be known at every step
+_RARE_LOOK_S = 1.0  # seconds between two looks at what need not be known at every step
 _FIRST_RARE = 0.1
 _TIMED = (2, 3, 4, 5, 6, 7, 8)  # the phases whose time a slot holds
 
 
 def look_pause(since):
     """Give the seconds to the next look, so long after the first step: a leak on a fast machine may last only two."""
-    return min(_RARE, max(_FIRST_RARE, since))
+    return min(_RARE_LOOK_S, max(_FIRST_RARE, since))
 
 
 class Beat:

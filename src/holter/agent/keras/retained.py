@@ -71,4 +71,4 @@ class TensorFlowKinds:
 def join(agent, tensorflow_module):
     """Let the census of this process know TensorFlow's own things."""
     ops, variables = tensorflow_module("framework.ops"), tensorflow_module("ops.resource_variable_ops")
-    agent.holdings.kinds.append(TensorFlowKinds(ops.EagerTensor, variables.BaseResourceVariable))
+    agent.retained.kinds.append(TensorFlowKinds(ops.EagerTensor, variables.BaseResourceVariable))

@@ -2,7 +2,7 @@
 
 from math import prod
 
-_MOST = 50
+_MAX_SHAPES = 50
 _KEPT = 16
 _FAR_LARGER = 2  # times the largest so far
 
@@ -25,7 +25,7 @@ class BatchShapes:
         if size >= _FAR_LARGER * self.largest > 0:
             of = {"samples": samples()} if samples is not None else {}
             self.agent.say("batch", step=step, shapes=shapes, **of)
-        elif self.reported < _MOST and shapes not in self.known:
+        elif self.reported < _MAX_SHAPES and shapes not in self.known:
             self.reported += 1
             self.known = [*self.known[1 - _KEPT :], shapes]
             self.agent.say("batch", step=step, shapes=shapes)

@@ -7,7 +7,7 @@ from .loss_history import short
 
 _PIECE = 1 << 20
 _OUTLIER = 1e4
-_LARGE = 1 << 26
+_MAX_ELEMENTS = 1 << 26
 
 
 def as_array(value):
@@ -24,7 +24,7 @@ def as_array(value):
         if not value.is_cpu:
             return None
     kind = type(value).__name__
-    if kind in ("DataFrame", "Series") and getattr(value, "size", _LARGE) < _LARGE:
+    if kind in ("DataFrame", "Series") and getattr(value, "size", _MAX_ELEMENTS) < _MAX_ELEMENTS:
         return value.to_numpy()
     read = getattr(value, "_numpy", None) or getattr(value, "numpy", None)
     try:
@@ -40,7 +40,7 @@ def describe(name, array, clock):
     if array.dtype.kind not in "fc" and array.dtype.name != "bfloat16":
         return None
     told = {"name": name, "dtype": array.dtype.name, "max": 0.0, "of": len(array) if array.ndim else 1}
-    rows = array.reshape(told["of"], -1) if array.ndim and array.size and array.size <= _LARGE else None
+    rows = array.reshape(told["of"], -1) if array.ndim and array.size and array.size <= _MAX_ELEMENTS else None
     if rows is None:
         return None
     step = max(1, _PIECE // max(rows.shape[1], 1))

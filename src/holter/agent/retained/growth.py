@@ -24,7 +24,7 @@ from .walk import Spot, Walk, user_modules
 _PAUSE = 0.9  # of the pause between the looks, so that none is missed
 _FIRST = 0.05
 _SHARE = 0.003
-_LONGEST = 0.05
+_MAX_WALK_S = 0.05
 _NODES = 30_000
 _GROWN = 6 << 20  # less growth than this is nobody's leak
 _SAID = 60
@@ -78,7 +78,7 @@ class RetainedGrowth:
         except Exception as error:
             if of_a_handler(error):
                 raise
-            self.agent.guard.caught("holdings", error)
+            self.agent.guard.caught("retained", error)
 
     def _look_at_dataset(self, dataset, tell):
         begun = clock()
@@ -115,7 +115,7 @@ class RetainedGrowth:
         except Exception as error:
             if of_a_handler(error):
                 raise
-            self.agent.guard.caught("holdings", error)
+            self.agent.guard.caught("retained", error)
 
     def _look(self, now, step, dataset):
         held = [own_memory(), self.on_device() if self.on_device is not None else 0]
@@ -150,7 +150,7 @@ class RetainedGrowth:
         """Walk, compare, and say what has grown."""
         begun = clock()
         allowed = _FIRST + _SHARE * (now - self.base[0]) - self.spent
-        walk = Walk(self.kinds, _NODES, begun + min(_LONGEST, max(0.01, allowed)))
+        walk = Walk(self.kinds, _NODES, begun + min(_MAX_WALK_S, max(0.01, allowed)))
         try:
             with self._undisturbed():
                 self._roots(walk, dataset)

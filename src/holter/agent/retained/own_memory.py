@@ -7,7 +7,7 @@ YOUNG_PAUSE = 0.25  # seconds between two looks soon after a fork
 _AT_ONCE = 0.04  # seconds of looks at private pages that are allowed before their share of the time is
 _SHARE = 0.003
 _COST = 12e-12  # seconds for each resident byte: the kernel walks its page tables
-_LITTLE = 16 << 20
+_FIRST_CENSUS_BYTES = 16 << 20
 _MORE = 6 << 20
 _LINUX = sys.platform.startswith("linux")
 _WANTED = (b"VmRSS", b"VmSwap")
@@ -56,7 +56,7 @@ class PrivatePages:
         self.early = early  # one of the first workers, of which no cost is known yet
         self.due = self.spent = 0.0
         self.now = 0
-        self.last = _LITTLE  # at the last census: a little is written by every worker
+        self.last = _FIRST_CENSUS_BYTES  # at the last census: a little is written by every worker
 
     def grew(self, now, resident):
         """Whether they have become many more since the last census."""

@@ -18,13 +18,13 @@ from ..core.user_frame import is_user_file
 from .own_memory import resident_share
 from .size import Weigher, held_by, len_of, sample
 
-_SMALL = 64  # containers up to this length are walked through, of larger ones only a sample is weighed
-_FEW = 4
-_FOREIGN = 2
+_MAX_WALKED_ENTRIES = 64  # containers up to this length are walked through, of larger ones only a sample is weighed
+_FEW_ENTRIES = 4
+_MAX_LIBRARY_HOPS = 2
 _DEPTH = 12
 _TEXT = 1 << 16
 _ARRAY = 1 << 16
-_LARGE = 4 << 20  # memory that was asked for and never touched is not held
+_MAYBE_UNTOUCHED_BYTES = 4 << 20  # memory that was asked for and never touched is not held
 _CONTAINERS = (list, dict, set, frozenset, deque, tuple)
 _SKIPPED = frozenset((
     int, float, complex, bool, type(None), type(Ellipsis), types.BuiltinFunctionType, types.CodeType, property,
@@ -167,14 +167,14 @@ class Walk:
             self._note(thing, spot, type(thing).__name__, n, estimate, bound, keys).holds = True
         if depth >= _DEPTH:
             return
-        if n <= _SMALL:
+        if n <= _MAX_WALKED_ENTRIES:
             if isinstance(thing, dict):
                 named = list(dict.items(thing))
             else:
-                named = list(enumerate(sample(thing, _SMALL)[0]))
+                named = list(enumerate(sample(thing, _MAX_WALKED_ENTRIES)[0]))
             for key, value in named:
                 # Of many tensors or models each has been weighed with the others; few may be states with names.
-                if n <= _FEW or leads_on(value):
+                if n <= _FEW_ENTRIES or leads_on(value):
                     self.push(value, spot.element(key), depth + 1)
 
     def _array(self, array, spot):
@@ -213,7 +213,7 @@ class Walk:
     def note_array(self, thing, spot, estimate, length, address=0, nodes=0):
         """One array in a variable: it may itself get larger, the graph behind it, or the part that has been used."""
         bound = 0
-        if estimate.host >= _LARGE and address and not nodes:
+        if estimate.host >= _MAYBE_UNTOUCHED_BYTES and address and not nodes:
             used = resident_share(address, estimate.host)
             if used is not None and used < 0.95:
                 bound, length, estimate.host = length, int(used * length), int(used * estimate.host)
@@ -223,7 +223,7 @@ class Walk:
 
     def _function(self, function, spot, depth):
         code = function.__code__
-        if not is_user_file(code.co_filename) and spot.foreign >= _FOREIGN:
+        if not is_user_file(code.co_filename) and spot.foreign >= _MAX_LIBRARY_HOPS:
             return
         where, line = code.co_filename, code.co_firstlineno
         for name, cell in zip(code.co_freevars, function.__closure__ or ()):  # noqa: B905 - not in Python 3.9
@@ -253,7 +253,7 @@ class Walk:
     def _object(self, thing, cls, spot, depth):
         own = is_user_class(cls)
         foreign = 0 if own else spot.foreign + 1
-        if foreign > _FOREIGN:
+        if foreign > _MAX_LIBRARY_HOPS:
             return
         held = held_by(thing)
         if len(held) > 2000:

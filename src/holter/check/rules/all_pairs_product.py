@@ -31,7 +31,7 @@ CAUSE = "oversize.spike"
 NEEDS = r"@ *\w+\.(?:T|mT|t\(\))|matmul\(|\.mm\(|\.dot\("
 CURES = (Cure("do that work in chunks, in smaller batches", "+ for part in x.split(1024): ...", "equivalent"),)
 
-_MANY = 1000
+_MIN_ROWS = 1000
 _MATMULS = ("tensorflow.matmul", "tensorflow.linalg.matmul", "torch.matmul", "torch.mm", "jax.numpy.dot",
             "jax.numpy.matmul")  # fmt: skip
 
@@ -53,7 +53,7 @@ def _judge(module: Module, node: ast.expr, left: ast.expr, right: ast.expr, plai
     if not name or not (dotted(right) == name if plain else _transposed(module, right) == name):
         return
     rows = first_size(module, left)
-    if rows is not None and rows >= _MANY:
+    if rows is not None and rows >= _MIN_ROWS:
         size = f"{rows:,.0f} x {rows:,.0f}"
         yield Hit(node, f"`{name}` has {rows:,.0f} rows: the product with its own transpose has {size} entries, "
                         "and grows with the square of the rows")  # fmt: skip

@@ -31,7 +31,7 @@ CAUSE = "oversize.batch"
 NEEDS = r"Sequential"
 CURES = (Cure("a smaller batch with gradient accumulation: half of it, and two steps added up", "", "equivalent"),)
 
-_MUCH = 1e9
+_LARGE_BATCH_BYTES = 1e9
 
 
 def examine(module: Module) -> Iterator[Hit]:
@@ -41,7 +41,7 @@ def examine(module: Module) -> Iterator[Hit]:
             continue
         each = activations(module, owner)
         batch = _batch(module, call)
-        if each and batch and each * batch >= _MUCH:
+        if each and batch and each * batch >= _LARGE_BATCH_BYTES:
             kept = f"about {size(each * batch)} of activations ({size(each)} for each of {batch:,.0f} samples)"
             yield Hit(
                 module.statement_of(call),

@@ -28,7 +28,16 @@ NEEDS = r"optim"
 CURES = (Cure("a smaller learning rate", "", "changed"),)
 
 # The largest rate that still has a use, by optimizer.
-_MOST = {"adam": 0.1, "adamw": 0.1, "nadam": 0.1, "radam": 0.1, "adamax": 0.2, "rmsprop": 0.1, "lion": 0.03, "sgd": 10}
+_LARGEST_RATE = {
+    "adam": 0.1,
+    "adamw": 0.1,
+    "nadam": 0.1,
+    "radam": 0.1,
+    "adamax": 0.2,
+    "rmsprop": 0.1,
+    "lion": 0.03,
+    "sgd": 10,
+}
 
 
 def examine(module: Module) -> Iterator[Hit]:
@@ -39,18 +48,18 @@ def examine(module: Module) -> Iterator[Hit]:
         torch, keras = full.startswith(("torch.optim.", "transformers.")), full.startswith("keras.optimizers.")
         if full.startswith("optax."):
             torch, kind = True, kind
-        if not (torch or keras) or kind not in _MOST:
+        if not (torch or keras) or kind not in _LARGEST_RATE:
             continue
         position = 1 if full.startswith(("torch.optim.", "transformers.")) else 0
         given = argument(call, "lr") or argument(call, "learning_rate") or argument(call, "", position)
         rate = number(module, given)
-        if rate is None or given is None or 0 < rate <= _MOST[kind] or (rate == 0 and not torch):
+        if rate is None or given is None or 0 < rate <= _LARGEST_RATE[kind] or (rate == 0 and not torch):
             continue
         if rate == 0 or not _trains(module, call) or _scheduled(module):
             continue
         usual = "0.001" if kind != "sgd" else "0.1"
         name = full.rpartition(".")[2]
-        level: Level = "error" if rate > 5 * _MOST[kind] else "warning"
+        level: Level = "error" if rate > 5 * _LARGEST_RATE[kind] else "warning"
         yield Hit(module.statement_of(call), f"a learning rate of {rate:g} for {name}; the usual one is {usual}", level)
 
 

@@ -37,7 +37,7 @@ CAUSE = "early-stop.swallowed-error"
 NEEDS = r"\.backward\(|\.fit\(|apply_gradients|train_on_batch|optim"
 CURES = (Cure("re-raise it after logging, and catch only what you expect", "+     raise", "changed"),)
 
-_WIDE = ("Exception", "BaseException")
+_ALL_ERRORS = ("Exception", "BaseException")
 _TELLS = re.compile(
     r"^(?:print|traceback\.print_exc|(?:\w+\.)*(?:log\w*|_?logger|warnings)\.\w+|logging\.\w+|tqdm\.write)$"
 )
@@ -97,7 +97,7 @@ def _leaves_quietly(handler: ast.ExceptHandler) -> bool:
 
 
 def _wide(handler: ast.ExceptHandler) -> bool:
-    return handler.type is None or dotted(handler.type) in _WIDE
+    return handler.type is None or dotted(handler.type) in _ALL_ERRORS
 
 
 def _quiet(statement: ast.stmt) -> bool:

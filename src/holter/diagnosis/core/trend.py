@@ -13,7 +13,7 @@ from statistics import median
 
 Points = Sequence[tuple[float, float]]
 
-MOST = 200
+MAX_POINTS = 200
 _CANDIDATES = 24
 _SURE = 2.5  # standard deviations of the Mann–Kendall statistic
 _SLOWED = 0.35  # of the earlier slope: what grows more slowly than that is levelling off
@@ -40,7 +40,7 @@ class Trend:
         return self.shape == "grows"
 
 
-def evenly(points: Points, most: int = MOST) -> list[tuple[float, float]]:
+def evenly(points: Points, most: int = MAX_POINTS) -> list[tuple[float, float]]:
     """Give one middle value for each stretch of the way: readings are denser near a limit and must not outvote."""
     if len(points) <= 2:
         return list(points)
@@ -156,7 +156,7 @@ def steepest(points: Points, part: float = 0.05) -> float:
     return best
 
 
-def trend_of(points: Points, most: int = MOST) -> Trend:
+def trend_of(points: Points, most: int = MAX_POINTS) -> Trend:
     """Name the shape of a series, and measure the growth where it is one."""
     known = evenly(points, most)
     n = len(known)

@@ -20,15 +20,15 @@ from holter.record.events.kinds import typed
 from holter.record.events.timeline import Processes, Sample, StepWindow
 from holter.units import count, duration, size
 
-_EACH = 0.45  # seconds between two looks at the same track, and the part of the run's age
-_EACH_OF_AGE = 0.02
+_LOOKS_EVERY_S = 0.45  # seconds between two looks at the same series, and the part of the run's age
+_LOOKS_EVERY_SHARE_OF_AGE = 0.02
 _AT_LEAST = 4.0  # seconds of growth: teeth of a garbage collector rise as steadily for as long
 _AT_LEAST_KNOWN = 1.5  # where what grows is known and has no bound
-_ALMOST = 0.9  # of the room used: then it is said whatever it may be
+_ALMOST_FULL_SHARE = 0.9  # of the room used: then it is said whatever it may be
 _USED_UNKNOWN = 0.32  # of the room, where nothing says what grows: what fills and stays often takes less
 _USED_TAMED = 0.6  # where the script takes out again what it puts in
 _RISES = 5  # on a disk: of five files in a row that come, none went
-_LONG = 600.0  # seconds of growth after which less of the room needs to be used
+_LONG_GROWTH_S = 600.0  # seconds of growth after which less of the room needs to be used
 _BLIND = 30.0  # seconds of growth, where no steps are known, and the part of the room that it has to have used
 _BLIND_USED = 0.4
 
@@ -37,10 +37,10 @@ class ForecastEngine:
     """Asked at each tick of the recorder; gives what there is to say, as fields of a `forecast` event."""
 
     def __init__(self, source: Source | None = None) -> None:
-        self._course = Pace()
+        self._pace = Pace()
         self._holding = Holding(source)
         self._gauges = Gauges()
-        self._tracks: dict[tuple[str, str], GaugeSeries] = {}
+        self._series: dict[tuple[str, str], GaugeSeries] = {}
         self._times = StepTimes()
         self._slow_said = 0.0
         self._slow_looked = 0.0
@@ -49,122 +49,126 @@ class ForecastEngine:
         self, sample: dict[str, Any], lines: list[dict[str, Any]], events: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """Take in a sample, the timeline lines and the events that came with it; give what is to be said now."""
-        course = self._course
+        pace = self._pace
         windows, facts = typed(lines), typed(events)
-        course.follow(Sample.parse(sample), windows, facts)
+        pace.follow(Sample.parse(sample), windows, facts)
         self._holding.follow(facts)
         for line in windows:
-            if isinstance(line, StepWindow) and line.pid == course.pid:
+            if isinstance(line, StepWindow) and line.pid == pace.pid:
                 self._times.add(line)
-        self._times.spent(course.step, Processes.of(sample).cpu_s)
+        self._times.spent(pace.step, Processes.of(sample).cpu_s)
         said = []
         for gauge in self._gauges.read(sample, windows):
-            track = self._tracks.get((gauge.what, gauge.name))
-            if track is None or track.limit_moved(gauge.limit):
-                track = self._tracks[gauge.what, gauge.name] = GaugeSeries(gauge)
-            track.add(gauge, course)
-            if course.now - track.looked >= max(_EACH, _EACH_OF_AGE * course.age):
-                track.looked = course.now
-                told = self._look(track)
+            series = self._series.get((gauge.what, gauge.name))
+            if series is None or series.limit_moved(gauge.limit):
+                series = self._series[gauge.what, gauge.name] = GaugeSeries(gauge)
+            series.add(gauge, pace)
+            if pace.now - series.looked >= max(_LOOKS_EVERY_S, _LOOKS_EVERY_SHARE_OF_AGE * pace.age):
+                series.looked = pace.now
+                told = self._look(series)
                 if told is not None:
                     said.append(told)
         slower = self._slower()
-        saves = [next_checkpoint(fact, course) for fact in facts if isinstance(fact, NoSpace)]
+        saves = [next_checkpoint(fact, pace) for fact in facts if isinstance(fact, NoSpace)]
         full = [told for told in saves if told is not None]
         return [*said, *full, slower] if slower is not None else [*said, *full]
 
-    def _look(self, track: GaugeSeries) -> dict[str, Any] | None:
-        ahead, course = self._ahead(track), self._course
-        if track.foretold is None:
-            if ahead is None or not self._in_reach(ahead, track) or not self._nearest(ahead, track):
-                track.agreed = 0
+    def _look(self, series: GaugeSeries) -> dict[str, Any] | None:
+        ahead, pace = self._ahead(series), self._pace
+        if series.forecast is None:
+            if ahead is None or not self._in_reach(ahead, series) or not self._nearest(ahead, series):
+                series.agreed = 0
                 return None
             # Two looks that agree: one reading at an odd moment is no news.
-            track.agreed += 1
-            if track.agreed < 2:
+            series.agreed += 1
+            if series.agreed < 2:
                 return None
-            return self._tell(track, ahead)
-        if ahead is not None and self._in_reach(ahead, track):
-            return self._tell(track, ahead) if moved_far(track.foretold, ahead, course) else None
-        if out_of_sight(track.foretold, track, course):
-            gauge = track.gauge
+            return self._tell(series, ahead)
+        if ahead is not None and self._in_reach(ahead, series):
+            return self._tell(series, ahead) if moved_far(series.forecast, ahead, pace) else None
+        if out_of_sight(series.forecast, series, pace):
+            gauge = series.gauge
             text = f"{gauge.subject} has levelled off at {gauge.unit(gauge.used)}; {gauge.wall} will not be reached"
-            track.foretold, track.agreed = None, 0
-            return {"what": gauge.what, "state": "over", "at_step": course.step, "text": text}
+            series.forecast, series.agreed = None, 0
+            return {"what": gauge.what, "state": "over", "at_step": pace.step, "text": text}
         return None
 
-    def _ahead(self, track: GaugeSeries) -> Extrapolation | None:
-        course, limit = self._course, track.gauge.limit
-        if not track.by_step:
-            return self._blind(track)
-        points = track.points
+    def _ahead(self, series: GaugeSeries) -> Extrapolation | None:
+        pace, limit = self._pace, series.gauge.limit
+        if not series.by_step:
+            return self._blind(series)
+        points = series.points
         if len(points) < 4 or points[-1][0] - points[0][0] < 3:
             return None
-        begins, long = course.epoch_begins, course.age > _LONG
-        if track.gauge.what == "memory" and self._holding.lasting:
+        begins, long = pace.epoch_begins, pace.age > _LONG_GROWTH_S
+        if series.gauge.what == "memory" and self._holding.lasting:
             found = extrapolate(points, limit, long=long)
             if found is not None:
                 return found
         if len(begins) < 2:
-            found = extrapolate(points, limit, used=self._enough(track), long=long)
+            found = extrapolate(points, limit, used=self._enough(series), long=long)
             if found is None or not begins:
                 return found
             # A cache that fills in the first epoch is full at its end.
-            within = found.at <= begins[0][0] + course.epoch_length
-            return found if within or found.rise > _ALMOST * (limit - track.gauge.used + found.rise) else None
-        by_epoch = extrapolate_by_epoch(track.levels(begins), limit, track.over_level(begins))
+            within = found.at <= begins[0][0] + pace.epoch_length
+            return (
+                found if within or found.rise > _ALMOST_FULL_SHARE * (limit - series.gauge.used + found.rise) else None
+            )
+        by_epoch = extrapolate_by_epoch(series.levels(begins), limit, series.over_level(begins))
         if rises_between(points, [step for step, _ in begins]):
             return by_epoch
         later = [point for point in points if point[0] >= begins[1][0]]
         return extrapolate(later, limit, long=long) or _same_beyond(points, later, limit) or by_epoch
 
-    def _enough(self, track: GaugeSeries) -> float:
+    def _enough(self, series: GaugeSeries) -> float:
         """Give the part of the room that growth has to use before it is spoken of, by what is known of its cause."""
-        if track.gauge.what != "memory" or self._holding.endless:
+        if series.gauge.what != "memory" or self._holding.endless:
             return USED
         return _USED_TAMED if self._holding.tamed else _USED_UNKNOWN
 
-    def _blind(self, track: GaugeSeries) -> Extrapolation | None:
+    def _blind(self, series: GaugeSeries) -> Extrapolation | None:
         """Without steps, data that is being loaded looks like a leak: only much growth over a long time counts."""
-        points = track.points
-        if self._course.adapters or len(points) < 10 or points[-1][0] - points[0][0] < _BLIND:
+        points = series.points
+        if self._pace.adapters or len(points) < 10 or points[-1][0] - points[0][0] < _BLIND:
             return None
-        found = extrapolate(points, track.gauge.limit)
-        room = track.gauge.limit - track.gauge.used
+        found = extrapolate(points, series.gauge.limit)
+        room = series.gauge.limit - series.gauge.used
         return found if found is not None and found.rise >= _BLIND_USED * (room + found.rise) else None
 
-    def _in_reach(self, ahead: Extrapolation, track: GaugeSeries) -> bool:
+    def _in_reach(self, ahead: Extrapolation, series: GaugeSeries) -> bool:
         """Tell whether the wall comes before the run's planned end, and is the run's own doing."""
-        course = self._course
-        if track.by_step and course.planned is not None and ahead.at > course.planned:
+        pace = self._pace
+        if series.by_step and pace.planned is not None and ahead.at > pace.planned:
             return False
-        known = track.gauge.what == "memory" and self._holding.endless
-        grew_for = (course.step - ahead.since) * (course.per_step or 0.0)
-        if track.by_step and grew_for < (_AT_LEAST_KNOWN if known else _AT_LEAST):
+        known = series.gauge.what == "memory" and self._holding.endless
+        grew_for = (pace.step - ahead.since) * (pace.per_step or 0.0)
+        if series.by_step and grew_for < (_AT_LEAST_KNOWN if known else _AT_LEAST):
             return False
-        if track.gauge.what == "disk" and track.rises(ahead.rise) < _RISES:
+        if series.gauge.what == "disk" and series.rises(ahead.rise) < _RISES:
             return False
-        to_come = self._holding.to_come if track.gauge.what == "memory" else None
-        if to_come is not None and track.gauge.used + 1.2 * to_come < track.gauge.limit:
+        to_come = self._holding.to_come if series.gauge.what == "memory" else None
+        if to_come is not None and series.gauge.used + 1.2 * to_come < series.gauge.limit:
             return False  # what grows is full before the limit is met
-        return track.is_own(ahead)
+        return series.is_own(ahead)
 
-    def _nearest(self, ahead: Extrapolation, track: GaugeSeries) -> bool:
+    def _nearest(self, ahead: Extrapolation, series: GaugeSeries) -> bool:
         """Of the walls of one kind only the first to be met is told."""
-        others = [other for (what, _), other in self._tracks.items() if what == track.gauge.what and other is not track]
-        told = [other.foretold for other in others if other.foretold is not None and other.by_step == track.by_step]
-        return all(foretold.ahead.at > ahead.at for foretold in told)
+        others = [
+            other for (what, _), other in self._series.items() if what == series.gauge.what and other is not series
+        ]
+        told = [other.forecast for other in others if other.forecast is not None and other.by_step == series.by_step]
+        return all(forecast.ahead.at > ahead.at for forecast in told)
 
-    def _tell(self, track: GaugeSeries, ahead: Extrapolation) -> dict[str, Any]:
-        course = self._course
-        pace = (course.per_step or 0.0) if track.by_step else 1.0
-        now = float(course.step) if track.by_step else course.now
-        ahead_s = [max(0.0, x - now) * pace for x in (ahead.at, ahead.earliest, ahead.latest)]
-        track.foretold = ForecastMade(ahead, now, course.now, track.gauge.used)
-        told: dict[str, Any] = {"what": track.gauge.what, "name": track.gauge.name, "state": "foreseen"}
-        told |= {"at_step": course.step, "limit": track.gauge.limit, "used": track.gauge.used}
-        told |= dict(zip(("when", "earliest", "latest"), (course.wall + s for s in ahead_s), strict=True))
-        if track.by_step:
+    def _tell(self, series: GaugeSeries, ahead: Extrapolation) -> dict[str, Any]:
+        pace = self._pace
+        seconds = (pace.per_step or 0.0) if series.by_step else 1.0
+        now = float(pace.step) if series.by_step else pace.now
+        ahead_s = [max(0.0, x - now) * seconds for x in (ahead.at, ahead.earliest, ahead.latest)]
+        series.forecast = ForecastMade(ahead, now, pace.now, series.gauge.used)
+        told: dict[str, Any] = {"what": series.gauge.what, "name": series.gauge.name, "state": "foreseen"}
+        told |= {"at_step": pace.step, "limit": series.gauge.limit, "used": series.gauge.used}
+        told |= dict(zip(("when", "earliest", "latest"), (pace.wall + s for s in ahead_s), strict=True))
+        if series.by_step:
             told |= {
                 "step": round(ahead.at),
                 "step_earliest": round(ahead.earliest),
@@ -175,14 +179,14 @@ class ForecastEngine:
             told |= {"per_second": ahead.slope}
         if ahead.by_epoch:
             told["per_epoch"] = ahead.by_epoch
-        told["text"] = words_of(track.gauge, ahead, track.by_step, ahead_s[0], course)
+        told["text"] = words_of(series.gauge, ahead, series.by_step, ahead_s[0], pace)
         return told
 
     def _slower(self) -> dict[str, Any] | None:
-        course = self._course
-        if course.now - self._slow_looked < 2.0:
+        pace = self._pace
+        if pace.now - self._slow_looked < 2.0:
             return None
-        self._slow_looked = course.now
+        self._slow_looked = pace.now
         found = self._times.slowing()
         if found is None or found.factor < 2 * self._slow_said:
             return None
@@ -191,7 +195,7 @@ class ForecastEngine:
             f"steps get slower and slower: {duration(found.before)} at step {count(found.since)}, "
             f"{duration(found.now)} now, {found.factor:.1f} times as long"
         )
-        told: dict[str, Any] = {"what": "step-time", "state": "slower", "at_step": course.step}
+        told: dict[str, Any] = {"what": "step-time", "state": "slower", "at_step": pace.step}
         return told | {"since_step": found.since, "before": found.before, "now": found.now, "text": text}
 
 
@@ -211,13 +215,13 @@ def _same_beyond(
     return found if risen >= 0.7 * expected and risen >= 0.04 * room else None
 
 
-def next_checkpoint(event: NoSpace, course: Pace) -> dict[str, Any] | None:
+def next_checkpoint(event: NoSpace, pace: Pace) -> dict[str, Any] | None:
     """Give the forecast for a disk that has no room for one more; None where there may be no next one."""
     took, free, folder = event.bytes, event.free, event.path
     if not took or free is None or not folder:
         return None
     step, every, saves = event.step or 0, event.every or 0, event.saves or 0
-    planned = course.planned or None
+    planned = pace.planned or None
     if (planned is None and saves < 2) or (planned is not None and step + every > planned):
         return None
     left = f"{size(free)} are left" if free else "nothing is left"

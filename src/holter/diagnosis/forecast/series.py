@@ -1,5 +1,5 @@
 """One gauge over the course of a run: its readings by step, thinned so that weeks fit into a few hundred, and what was
-foretold of it: when that has to be said again, when it is off the table, and its words."""
+forecast of it: when that has to be said again, when it is off the table, and its words."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holter.diagnosis.forecast.gauges import Gauge
 from holter.diagnosis.forecast.pace import Pace
 from holter.units import count, duration
 
-_MOST = 240
-_SETTLES = 2  # the first steps allocate what is then reused
-_MOVED = 0.3
-_AGAIN = 10.0  # seconds between two words on the same wall
+_MAX_POINTS = 240
+_FIRST_STEPS = 2  # the first steps allocate what is then reused
+_MOVED_SHARE = 0.3
+_REPORTED_EVERY_S = 10.0  # seconds between two words on the same wall
 
 
 class GaugeSeries:
@@ -28,7 +28,7 @@ class GaugeSeries:
         self.by_step = False
         self.points: list[tuple[float, float]] = []
         self.looked = float("-inf")
-        self.foretold: ForecastMade | None = None
+        self.forecast: ForecastMade | None = None
         self.agreed = 0
         self._own: list[tuple[float, float]] = []
         self._turn = 0
@@ -37,22 +37,22 @@ class GaugeSeries:
         """Tell whether the wall is another one than before."""
         return abs(limit - self.gauge.limit) > 0.02 * self.gauge.limit
 
-    def add(self, gauge: Gauge, course: Pace) -> None:
+    def add(self, gauge: Gauge, pace: Pace) -> None:
         """Take in a reading; with the first step all that came before it is forgotten: it was no training."""
         self.gauge = gauge
-        if course.step > 0 and not self.by_step:
+        if pace.step > 0 and not self.by_step:
             self.by_step, self.points, self._own = True, [], []
-        if self.by_step and course.step < _SETTLES:
+        if self.by_step and pace.step < _FIRST_STEPS:
             return
-        x = float(course.step) if self.by_step else course.now
-        if course.turn != self._turn:
-            self.points, self._own, self._turn = [], [], course.turn  # another process is the trainer now
+        x = float(pace.step) if self.by_step else pace.now
+        if pace.turn != self._turn:
+            self.points, self._own, self._turn = [], [], pace.turn  # another process is the trainer now
         self.points.append((x, gauge.used))
-        if len(self.points) > _MOST:
+        if len(self.points) > _MAX_POINTS:
             self.points = _thinned(self.points)
         if gauge.own is not None:
             self._own.append((x, gauge.own))
-            if len(self._own) > _MOST:
+            if len(self._own) > _MAX_POINTS:
                 self._own = _thinned(self._own)
 
     def is_own(self, ahead: Extrapolation) -> bool:
@@ -96,28 +96,28 @@ class ForecastMade:
     used: float
 
 
-def moved_far(foretold: ForecastMade, ahead: Extrapolation, course: Pace) -> bool:
+def moved_far(forecast: ForecastMade, ahead: Extrapolation, pace: Pace) -> bool:
     """Tell whether the wall is now much nearer or farther than was said, against the way there was to go."""
-    if course.now - foretold.m < _AGAIN:
+    if pace.now - forecast.m < _REPORTED_EVERY_S:
         return False
-    way = max(1.0, foretold.ahead.at - foretold.x)
-    return abs(ahead.at - foretold.ahead.at) > _MOVED * way
+    way = max(1.0, forecast.ahead.at - forecast.x)
+    return abs(ahead.at - forecast.ahead.at) > _MOVED_SHARE * way
 
 
-def out_of_sight(foretold: ForecastMade, track: GaugeSeries, course: Pace) -> bool:
-    """Tell whether the growth that was foretold did not come."""
-    now = float(course.step) if track.by_step else course.now
-    passed = now - foretold.x
-    expected = foretold.ahead.slope * passed
-    room = track.gauge.limit - foretold.used
-    late = [value for x, value in track.points if x >= foretold.x + passed / 2]
+def out_of_sight(forecast: ForecastMade, series: GaugeSeries, pace: Pace) -> bool:
+    """Tell whether the growth of the forecast did not come."""
+    now = float(pace.step) if series.by_step else pace.now
+    passed = now - forecast.x
+    expected = forecast.ahead.slope * passed
+    room = series.gauge.limit - forecast.used
+    late = [value for x, value in series.points if x >= forecast.x + passed / 2]
     if len(late) < 6 or passed < 3 or expected < 0.1 * room:
         return False
-    risen = sorted(late)[len(late) // 2] - foretold.used
+    risen = sorted(late)[len(late) // 2] - forecast.used
     return risen < 0.25 * 0.75 * expected
 
 
-def words_of(gauge: Gauge, ahead: Extrapolation, by_step: bool, seconds: float, course: Pace) -> str:
+def words_of(gauge: Gauge, ahead: Extrapolation, by_step: bool, seconds: float, pace: Pace) -> str:
     """Say it in one sentence: how it grows and since when, which wall it meets, at which step and in what time."""
     if not by_step:
         per = f"{gauge.unit(ahead.slope)} per second"
@@ -127,5 +127,5 @@ def words_of(gauge: Gauge, ahead: Extrapolation, by_step: bool, seconds: float, 
     else:
         per = f"{gauge.unit(ahead.slope)} per step since step {count(round(ahead.since))}"
     at = f"at about step {count(round(ahead.at))} ({count(round(ahead.earliest))} to {count(round(ahead.latest))})"
-    soon = f", in {duration(seconds)}" if course.per_step else ""
+    soon = f", in {duration(seconds)}" if pace.per_step else ""
     return f"{gauge.subject} grows {per}; {gauge.wall} {gauge.met} {at}{soon}"

@@ -13,7 +13,7 @@ from holter.record.events.timeline import Processes
 
 _PART = {"trainer": "trainer", "worker": "workers"}
 # A part of the tree that carries this share of the growth is where it happens.
-_MOST = 0.6
+_MAIN_SHARE = 0.6
 
 
 @dataclass(frozen=True)
@@ -71,4 +71,4 @@ def who_grew(found: list[Grower], rise: float) -> Grower | None:
     top, grown = found[0], sum(max(0.0, one.rise) for one in found)
     if grown < 0.4 * rise:
         return next((one for one in found if one.where == "workers"), None)
-    return top if top.rise >= _MOST * grown else None
+    return top if top.rise >= _MAIN_SHARE * grown else None

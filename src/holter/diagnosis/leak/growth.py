@@ -21,7 +21,7 @@ from holter.diagnosis.memory.memory import MemoryCurve, Points
 from holter.record.events.timeline import Sample, StepWindow
 
 # A curve that grew by less than this share of its top has not grown.
-_WORTH = 0.2
+_MIN_RISE_SHARE = 0.2
 _PER_QUARTER = 9
 _BACKWARDS = 8  # of one step: fewer are no trend
 
@@ -112,7 +112,7 @@ def growth_of(points: Points, last_step: int, limit: float | None) -> Growth:
     start, rise = body[0], body[-1][1] - body[0][1]
     jump = top - body[-1][1]
     each = (top - start[1]) / max(1.0, last_step - start[0])
-    if rise >= max(jump, _WORTH * top) and _even(body):
+    if rise >= max(jump, _MIN_RISE_SHARE * top) and _even(body):
         return Growth("steady", start[1], top - start[1], each, len(body))
     level = median(value for _, value in body)
     # Without a limit to measure against, flat means flat against its own size.
@@ -133,7 +133,7 @@ def later_growth(points: Points, last_step: int) -> Growth | None:
     # What came within the last step alone is no growth over the steps. Of what it grew by, no tenth of the way may
     # carry most: that would be one large step, or a few.
     if (
-        grown < max(top - body[-1][1], _WORTH * top)
+        grown < max(top - body[-1][1], _MIN_RISE_SHARE * top)
         or found.keeps < 0.5
         or steepest(evenly(after), 0.1) > 0.5 * found.rise
     ):
@@ -146,7 +146,7 @@ def growth_by_epoch(points: Points, bounds: Sequence[float]) -> Growth | None:
     spans = by_span([point for point in points if point[0] >= 2], bounds)
     known = [median(some) for some in spans.values()]
     climbing = stairs(known) if len(known) >= 4 else None
-    if climbing is None or known[-1] - known[0] < _WORTH * known[-1] or climbing[1] < 0.4:
+    if climbing is None or known[-1] - known[0] < _MIN_RISE_SHARE * known[-1] or climbing[1] < 0.4:
         return None
     rise, steps = known[-1] - known[0], points[-1][0] - points[0][0]
     return Growth("steady", known[0], rise, rise / max(1.0, steps), len(points), per_epoch=climbing[0])
@@ -158,7 +158,7 @@ def steady_rise(curve: MemoryCurve) -> float | None:
     if len(points) < 8 or not _even(points):
         return None
     rise = max(value for _, value in points) - points[0][1]
-    return rise if rise >= _WORTH * curve.peak else None
+    return rise if rise >= _MIN_RISE_SHARE * curve.peak else None
 
 
 def _quarters(points: Points) -> list[float]:

@@ -22,8 +22,8 @@ from holter.finding import Ending, Evidence, Forecast, Grade
 from holter.units import count, size
 
 # What grew by less than this is nobody's trouble, whatever its share of a small program.
-_NOTICED = 64e6
-_LARGE = 0.2  # of the limit
+_LEAK_MIN_BYTES = 64e6
+_LEAK_LARGE_SHARE = 0.2  # of the limit
 _AT_LIMIT = 0.95
 _STEADY = 0.6  # the later half's slope against the earlier's
 _SUSTAINED = 12  # readings over the growth
@@ -161,12 +161,12 @@ def _judged(record: RecordLike, found: Leak, *, running: bool) -> Leak | None:
     climbs = _by_epoch(trained, begins) is not None
     if not trend.grows and not (climbs and trend.shape in ("jump", "flat", "grows")):
         return None
-    if found.rise < _NOTICED or not _goes_on(trained, trend, known):
+    if found.rise < _LEAK_MIN_BYTES or not _goes_on(trained, trend, known):
         return None
     ahead = extrapolation_of(record, curve, progress)
     planned_end = progress.planned if running else None
     meets = ahead is not None and (planned_end is None or ahead.at <= planned_end)
-    large = bool(curve.limit) and found.rise >= _LARGE * (curve.limit or 0.0)
+    large = bool(curve.limit) and found.rise >= _LEAK_LARGE_SHARE * (curve.limit or 0.0)
     doubled = found.rise >= (trend.level or float("inf"))
     clear = (
         (trend.grows and trend.keeps >= _STEADY and trend.readings >= _SUSTAINED) or (climbs and len(known) >= 4)

@@ -12,7 +12,7 @@ from holter.record.events.schema import Line
 
 Source = Callable[[str], Sequence[str]]
 
-_MOST = 0.5  # of the growth of its process: what explains that much speaks for it
+_EXPLAINING_SHARE = 0.5  # of the growth of its process: what explains that much speaks for it
 _REMEMBERED = 64  # processes
 _LASTS = ("global", "attribute", "class", "closure", "default")  # a local variable goes with its function
 _KEYED = ("dict", "defaultdict", "OrderedDict", "Counter", "set", "lru_cache")
@@ -79,7 +79,7 @@ class Holding:
         return self._script[key]
 
     def _speaking(self) -> list[_Held]:
-        return [held for held in self._held.values() if held.share >= _MOST]
+        return [held for held in self._held.values() if held.share >= _EXPLAINING_SHARE]
 
     @property
     def to_come(self) -> float | None:

@@ -15,7 +15,7 @@ from holter.source.lines import culprit_at, grown_in, loop_around
 
 # Of one climb: looks further apart than this belong to different ones.
 _APART = 20.0
-_MANY = 6  # looks, each a few percent of the limit after the one before
+_MIN_LOOKS = 6  # looks, each a few percent of the limit after the one before
 _ROUNDS = 2  # of a loop, that looks have seen
 
 
@@ -85,7 +85,7 @@ def grown_in_a_loop(record: RecordLike) -> tuple[float, bool] | None:
     """Give what was gained bit by bit in a loop that keeps things, and whether it was seen to go round; else None."""
     looks = memory_looks(record)
     loops = _loops(record, looks)
-    if len(looks) < _MANY or gathered_by(record) is None or len({(file, loop) for file, loop, _ in loops}) != 1:
+    if len(looks) < _MIN_LOOKS or gathered_by(record) is None or len({(file, loop) for file, loop, _ in loops}) != 1:
         return None
     # A line further up than the one before it: the loop has begun anew in between.
     rounds = sum(after < before for (_, _, before), (_, _, after) in pairwise(loops))

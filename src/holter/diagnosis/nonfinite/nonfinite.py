@@ -23,7 +23,7 @@ from holter.source.lines import function_around, tree_of
 
 Detail = Literal["learning-rate", "data", "precision", "math"]
 
-_HALF = ("float16", "half", "mixed_float16")
+_HALF_TYPES = ("float16", "half", "mixed_float16")
 # Edges that need no growth to be met: the function is undefined there, whatever the size of the values.
 _OVERFLOWS = re.compile(r"overflow")
 _SAYS_NAN = re.compile(
@@ -288,7 +288,7 @@ def bad_input_of(event: NonfiniteLook) -> BadInput | None:
 def _half(event: NonfiniteLook) -> bool:
     places = (event.op_dtype, event.dtype, event.autocast, event.policy)
     weights = event.params.dtype if event.params is not None else ""
-    return weights in _HALF or any(place in _HALF for place in places)
+    return weights in _HALF_TYPES or any(place in _HALF_TYPES for place in places)
 
 
 def edge_calls(lines: Sequence[str]) -> list[tuple[int, str]]:

@@ -34,7 +34,7 @@ _LATE, _STILL = 3.0, 0.3  # seconds of the later part, and the share of it that 
 _LOOKS = 8
 _SKIMMED = 0.010  # seconds: of shorter steps only some are timed by phase
 _ALWAYS = 0.6  # of the time a pipeline works: it may be what sets the pace
-_HALF = 0.5
+_MAIN_SHARE = 0.5
 _READ = 2e7  # bytes per second from disk that are worth a word
 _READS = re.compile(r"\bopen\(|imread\(|\bread\w*\(|\bload\w*\(|fromfile\(|memmap\(|\bh5py\b|pread\(")
 
@@ -94,7 +94,7 @@ def data_wait_of(record: RecordLike) -> DataWait | None:
         own = len(looks.own) / looks.trainer * anatomy.stepping
         if own > by_looks:
             source, seconds, measured = "own", min(own, unknown), False
-        elif by_looks >= _HALF * anatomy.stepping and (anatomy.shortest or 1.0) < _SKIMMED:
+        elif by_looks >= _MAIN_SHARE * anatomy.stepping and (anatomy.shortest or 1.0) < _SKIMMED:
             seconds, measured = by_looks, False
     if (measured and _is_over(record)) or (gpu_use(record) or 0.0) >= _GPU_AT_WORK:
         return None

@@ -17,10 +17,10 @@ from holter.source.lines import call_text, tree_of
 from holter.units import count, duration
 
 _STARTS = 0.3  # of the looks at the data stood in starting or ending workers
-_HALF = 0.5
-_ENOUGH = 8  # looks that are more than chance
+_MAIN_SHARE = 0.5
+_MIN_LOOKS = 8  # looks that are more than chance
 _IDLE = 0.3  # of a core
-_MOST = 8
+_MAX_WORKERS = 8
 AUTOTUNE = "tf.data.AUTOTUNE"
 
 
@@ -40,7 +40,7 @@ def input_illness(record: RecordLike) -> tuple[str, DataWait] | None:
     if found.source == "pydataset":
         nobody_ahead = found.workers <= 1
     # What could be hidden behind the computing, or only waits, wants someone who does it ahead.
-    hidden = found.of_step < _HALF or found.kind == "waits" or (not found.kind and _idle(record, found))
+    hidden = found.of_step < _MAIN_SHARE or found.kind == "waits" or (not found.kind and _idle(record, found))
     return ("no-prefetch" if nobody_ahead and hidden else "slow-transform"), found
 
 
@@ -57,7 +57,7 @@ def _restarted(record: RecordLike, found: DataWait) -> bool:
     if begun < 4 * found.workers:
         return False
     working = [look for look in found.seen if look.role == "worker" and look.line is not None]
-    if len(working) >= _ENOUGH and len(working) > _HALF * len(found.seen):
+    if len(working) >= _MIN_LOOKS and len(working) > _MAIN_SHARE * len(found.seen):
         return False  # they were met at their work: it is what takes the time
     seen = [look for look in found.seen if look.role != "worker"]
     starts = sum(look.kind == "starts" for look in seen)
@@ -129,8 +129,8 @@ def _words(record: RecordLike, found: DataWait) -> dict[str, str]:
 def enough_workers(found: DataWait, cores: float) -> int:
     """Give a number of workers: one for each core that computes, more where they mostly wait."""
     if found.kind in ("waits", "network", "disk"):
-        return int(min(_MOST, max(4, 4 * cores)))
-    return int(min(_MOST, max(2, cores)))
+        return int(min(_MAX_WORKERS, max(4, 4 * cores)))
+    return int(min(_MAX_WORKERS, max(2, cores)))
 
 
 def cures_of(found: DataWait, cores: float, lines: list[str]) -> tuple[Cure, ...]:

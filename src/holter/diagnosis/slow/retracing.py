@@ -22,8 +22,8 @@ _RETRACES = 5  # fewer are ordinary
 _A_MODELS_OWN = 3  # functions: it trains, is evaluated, predicts
 _SECONDS = 1.0  # spent on them: less is not worth a word
 _COSTLY = 0.1  # of the time since the first trace
-_OFTEN = 0.2  # of the steps
-_MOST = 0.5  # of the time
+_OFTEN_SHARE = 0.2  # of the steps
+_MAIN_SHARE = 0.5  # of the time
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ def _judge(record: RecordLike, traced: Traced) -> Retracing | None:
         if traced.retraces < _RETRACES or seconds < _SECONDS or not _goes_on(traced, begin, end):
             return None
         costly = seconds >= _COSTLY * period
-        often = steps > 0 and traced.retraces >= _OFTEN * steps and seconds >= 0.03 * period
+        often = steps > 0 and traced.retraces >= _OFTEN_SHARE * steps and seconds >= 0.03 * period
         if not costly and (traced.jit or not often):
             return None
         sure = change.count >= 0.5 * (traced.count - 1)
         if traced.jit:
             # Without a yardstick a wait for the data, which the step draws itself, may be in the time.
-            sure = seconds >= _MOST * period and (traced.usual > 0 or not traced.draws)
+            sure = seconds >= _MAIN_SHARE * period and (traced.usual > 0 or not traced.draws)
         grade = "established" if sure else "supported"
     claim = _claim(traced, change, steps, period, seconds)
     evidence = tuple(_evidence(record, traced, begin, end))

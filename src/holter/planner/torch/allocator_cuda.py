@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from ..timeline import ALLOCATE, MARK, MOMENT, RELEASE, Program, Timeline, is_spare
 
 QUANTUM = 512
-_SMALL = 1 << 20
+_SMALL_BYTES = 1 << 20
 _SMALL_SEGMENT = 2 << 20
 _LARGE_SEGMENT = 20 << 20
 _FROM_HERE_OWN_SEGMENT = 10 << 20
@@ -44,7 +44,7 @@ class Allocator:
     def take(self, size: int) -> int | None:
         """Take a block and give its address; None when it does not fit. Of equals the lowest is taken."""
         size = max(QUANTUM, -(-size // QUANTUM) * QUANTUM)
-        small = size <= _SMALL
+        small = size <= _SMALL_BYTES
         pool = self.free[small]
         found = bisect_left(pool, (size, -1))
         if found < len(pool):
@@ -55,7 +55,7 @@ class Allocator:
                 return None
             block = made
         rest = block.size - size
-        if rest >= QUANTUM if small else rest > _SMALL:
+        if rest >= QUANTUM if small else rest > _SMALL_BYTES:
             part = self._make(block.address + size, rest, small)
             part.before, part.after = block, block.after
             if block.after is not None:

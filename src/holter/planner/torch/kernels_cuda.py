@@ -20,7 +20,7 @@ from .ledger import call_name
 Taken = Mapping[str, Program]  # operation -> what it takes, block by block
 
 _CHANCE = 1 << 20  # less than this is not worth a question
-_MOST = 0.5  # of the room: what an operation with all that it is given and gives may take to be run by itself
+_MAX_SHARE = 0.5  # of the room: what an operation with all that it is given and gives may take to be run by itself
 _ASKED = ("aten.convolution", "aten.sum")
 _STRAIGHT = 0.1  # how far below nothing a line may come out at no samples
 _SAME = 0.005
@@ -189,7 +189,7 @@ def ask(torch: Any, calls: Mapping[str, Any], device: Any, room: int) -> dict[st
         key = f"{func} {[(leaf.shape, leaf.stride(), leaf.dtype) for leaf in tensors]} {plain}"
         if key not in same:
             given = sum(leaf.numel() * leaf.element_size() for leaf in tensors)
-            same[key] = _run(torch, func, args, kwargs, device) if 2 * given <= _MOST * room else None
+            same[key] = _run(torch, func, args, kwargs, device) if 2 * given <= _MAX_SHARE * room else None
         program = same[key]
         if program is not None:
             found[name] = program

@@ -25,7 +25,7 @@ from .unseen import BLAS, BLAS_HOPPER, CONTEXT, FIXED
 
 # Kernels are asked anew at the largest batch that was found, until it stays the same.
 _ROUNDS, _SAME = 4, 0.01
-_SPARE = 0.5  # of what the upper end allows for, kept free where memory is foretold closely
+_SPARE_SHARE = 0.5  # of what the upper end allows for, kept free where memory is forecast closely
 
 
 class Planner:
@@ -109,7 +109,7 @@ class Planner:
         hopper = self.kind == "cuda" and self.here and self.torch.cuda.get_device_capability(0)[0] >= 9
         return BLAS_HOPPER if hopper else BLAS
 
-    # --- what is foretold -----------------------------------------------------------------------------------
+    # --- the forecast ---------------------------------------------------------------------------------------
 
     def peak(self, rows: int, drawing: Drawing | None = None, correction: Correction | None = None) -> Interval:
         """The peak at a size: of tensors on a GPU, of the process on a CPU."""
@@ -139,15 +139,15 @@ class Planner:
         blas = self._blas()
         unseen = least.likely - drawn
         blas = blas if unseen >= 2 * blas else 0
-        spare = _SPARE * (least.high - least.likely)
+        spare = _SPARE_SHARE * (least.high - least.likely)
         limit = self.memory - self.context - max(0, unseen - 2 * blas) - spare
         if least.likely + spare + self.context > self.memory:
             return False
         return drawing.reserved(rows, int(limit), roomy, blas) is not None
 
     def _fits_closely(self, at: Interval) -> bool:
-        """For what is foretold closely: nothing in it differs from run to run."""
-        return at.likely + _SPARE * (at.high - at.likely) <= self.memory
+        """For what is forecast closely: nothing in it differs from run to run."""
+        return at.likely + _SPARE_SHARE * (at.high - at.likely) <= self.memory
 
     def _may_be_mapped(self) -> bool:
         """Whether there are holes, and a way to start such a process without any."""

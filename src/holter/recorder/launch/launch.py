@@ -22,7 +22,7 @@ from holter.recorder.launch.run_facts import facts_of_run
 from holter.recorder.launch.signals import Signals
 from holter.recorder.launch.state_dir import StateDirs
 from holter.recorder.launch.terminal import Terminal
-from holter.recorder.loop.forecast_hook import Foresee
+from holter.recorder.loop.forecast_hook import Forecast
 
 if TYPE_CHECKING:
     from holter.recorder.loop.recorder import Outcome, Recorder
@@ -69,7 +69,7 @@ class Launch:
         on_hang: str,
         heal: bool = False,
         tell: Callable[[str], None],
-        foresight: Callable[[], Foresee] | None = None,
+        forecaster: Callable[[], Forecast] | None = None,
         healer: Healer | None = None,
         resume_args: list[str] | None = None,
         planned: dict[str, str] | None = None,
@@ -83,7 +83,7 @@ class Launch:
         self.healer = healer
         self.resume_args = resume_args or []
         self.restarted: list[dict[str, Any]] = []  # the words of each restart so far: every record tells all of them
-        self.foresight = foresight
+        self.forecaster = forecaster
         self.name = name
         self.on_hang = on_hang
         self.heal = heal
@@ -228,7 +228,7 @@ class Launch:
 
         recorder = attempt.recorder = Recorder(
             writer, order.agent_dir, started, signals, terminal,
-            on_hang=self.on_hang, heal=self.heal, tell=self.tell, foresight=self.foresight,
+            on_hang=self.on_hang, heal=self.heal, tell=self.tell, forecaster=self.forecaster,
         )  # fmt: skip
         outcome = recorder.run()
         if outcome.failed:

@@ -18,7 +18,7 @@ from holter.own_process import own_process
 
 _TIMEOUT = 5.0  # seconds for one POST
 _WAIT = 6.0  # seconds at the end of the run for notices that are still on their way
-_MOST = 50  # notices of one run: a run that stumbles on for days is not to fill a channel
+_MAX_NOTICES = 50  # notices of one run: a run that stumbles on for days is not to fill a channel
 # The words come as arguments: nothing in them can become part of the script.
 _MAC_SCRIPT = "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend run"
 
@@ -35,7 +35,7 @@ class Notices:
     def send(self, notice: dict[str, Any]) -> None:
         """Start the process that sends a notice, and go on; never raises."""
         self._look()
-        if self._sent >= _MOST:
+        if self._sent >= _MAX_NOTICES:
             return
         self._sent += 1
         try:

@@ -18,7 +18,7 @@ from holter.record.steps import devices, window
 from holter.recorder.loop.processes import lives
 
 _MOST_AT_ONCE = 1 << 20
-_SETTLES = 5.0  # seconds after its end in which somebody may still read what a process answered
+_SETTLES_S = 5.0  # seconds after its end in which somebody may still read what a process answered
 _MOST_STATES = 64  # of processes that have ended, told once more at the end of the run
 
 
@@ -129,7 +129,7 @@ class Agents:
                 continue
             since = self._gone.setdefault(pid, now)
             self.armed.discard(pid)
-            if now - since < _SETTLES or (entry.name.endswith(".jsonl") and entry.name not in self._at_end):
+            if now - since < _SETTLES_S or (entry.name.endswith(".jsonl") and entry.name not in self._at_end):
                 continue
             if self.home is not None:
                 bring_home(Path(entry.path), self.home)

@@ -9,30 +9,30 @@ from collections.abc import Callable
 from typing import Any
 
 Lines = list[dict[str, Any]]
-Foresee = Callable[[dict[str, Any], Lines, Lines], Lines]
+Forecast = Callable[[dict[str, Any], Lines, Lines], Lines]
 
 
 class ForecastHook:
     """One tick: the sample, what the agents said with it, and what is to be told of it."""
 
     def __init__(
-        self, make: Callable[[], Foresee] | None, event: Callable[..., None], say: Callable[[str], None]
+        self, make: Callable[[], Forecast] | None, event: Callable[..., None], say: Callable[[str], None]
     ) -> None:
         self._make = make
-        self._foresee: Foresee | None = None
+        self._forecast: Forecast | None = None
         self._event = event
         self._say = say
 
     def look(self, sample: dict[str, Any], timeline: Lines, events: Lines) -> None:
         """Ask, record, say; whoever fails once is not asked again, and the guard tells why."""
-        if self._foresee is None:
+        if self._forecast is None:
             if self._make is None:
                 return
             make, self._make = self._make, None
-            self._foresee = make()
-        foresee, self._foresee = self._foresee, None
-        told = foresee(sample, timeline, events)
-        self._foresee = foresee
+            self._forecast = make()
+        forecast, self._forecast = self._forecast, None
+        told = forecast(sample, timeline, events)
+        self._forecast = forecast
         for one in told:
             self._event("forecast", **one)
             self._say(str(one.get("text", "")))

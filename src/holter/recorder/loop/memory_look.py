@@ -20,9 +20,9 @@ from holter.recorder.stacks import take
 from holter.recorder.stacks.answers import Answers
 
 EVERY = 0.05  # seconds between glances
-_MOST = 24  # looks in one run
+_MAX_LOOKS = 24  # looks in one run
 _LARGEST = 3  # processes that are watched
-_FAST = 0.02  # of the limit, within a second: growth that is worth a look
+_FAST_SHARE = 0.02  # of the limit, within a second: growth that is worth a look
 _SECOND = 1.0
 _APART = 0.06  # of the limit: how much more there must be before the next look
 
@@ -55,7 +55,7 @@ class MemoryLook:
 
     @property
     def watching(self) -> bool:
-        return bool(self._answers) or (bool(self._watched) and self._taken < _MOST)
+        return bool(self._answers) or (bool(self._watched) and self._taken < _MAX_LOOKS)
 
     def sampled(self, sample: dict[str, Any], armed: set[int]) -> None:
         """A full reading: which processes to watch, and how much there is left."""
@@ -75,7 +75,7 @@ class MemoryLook:
         """A moment between two samples."""
         self._collect(now)
         self._answers.insist(now)
-        if self._taken >= _MOST or self._resident is None:
+        if self._taken >= _MAX_LOOKS or self._resident is None:
             return
         grown: list[tuple[float, int]] = []
         for one in self._watched:
@@ -90,7 +90,7 @@ class MemoryLook:
         self._past.append((now, used))
         more = used - min(before for _, before in self._past)
         left = self._limit - used
-        if more < min(_FAST * self._limit, left) or used < self._next_at or used < 0.3 * self._limit:
+        if more < min(_FAST_SHARE * self._limit, left) or used < self._next_at or used < 0.3 * self._limit:
             return
         self._next_at = used + _APART * self._limit
         self._take(max(grown)[1], used, now)

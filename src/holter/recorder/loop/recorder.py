@@ -30,7 +30,7 @@ from holter.recorder.launch.signals import Signals
 from holter.recorder.launch.streams import readable
 from holter.recorder.launch.terminal import Terminal
 from holter.recorder.loop.agents import Agents
-from holter.recorder.loop.forecast_hook import ForecastHook, Foresee
+from holter.recorder.loop.forecast_hook import Forecast, ForecastHook
 from holter.recorder.loop.memory_look import EVERY as GLANCE_EVERY
 from holter.recorder.loop.memory_look import MemoryLook, resident_here
 from holter.recorder.loop.processes import command_of, is_python, lives, parent_of, signal_all, signal_group
@@ -70,7 +70,7 @@ class Recorder:
         on_hang: str = "report",
         heal: bool = False,
         tell: Callable[[str], None] = lambda _text: None,
-        foresight: Callable[[], Foresee] | None = None,
+        forecaster: Callable[[], Forecast] | None = None,
     ) -> None:
         self.writer = writer
         self.agent_dir = agent_dir
@@ -87,7 +87,7 @@ class Recorder:
         self.stalls = Stalls(self.agents, agent_dir, self._event, self._say)
         self.memory_look = MemoryLook(agent_dir, self._event, resident_here())
         self.slow_look = SlowLook(self.agents, agent_dir, self._event)
-        self.forecast_hook = ForecastHook(foresight, self._event, self._say)
+        self.forecast_hook = ForecastHook(forecaster, self._event, self._say)
         self.healing = Healing(self._say, agent_dir) if heal else None
         self.root = 0
         self.finder: Any = None

@@ -10,10 +10,10 @@ from typing import Any
 from holter.errors import NoData
 from holter.probes.probe import Probe, Tree
 
-CALM = 1.0
-URGENT = 0.1
-_NEAR = 0.90  # of the limit
-_SOON = 30.0  # seconds to the limit at the present growth
+CALM_S = 1.0
+URGENT_S = 0.1
+_NEAR_SHARE = 0.90  # of the limit
+_SOON_S = 30.0  # seconds to the limit at the present growth
 _REST_AFTER_FAILURE = 30.0
 _CHEAP = 0.005  # seconds of CPU: what may be read once more at the end
 _BUDGET = 0.006  # of a core, for one probe: one that costs more is read less often
@@ -48,7 +48,7 @@ class Sampler:
 
     @property
     def pace(self) -> float:
-        return URGENT if self.urgent else CALM
+        return URGENT_S if self.urgent else CALM_S
 
     def sample(self, tree: Tree, now: float, *, last: bool = False) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The readings that are due (the `last` time all that are cheap), and the `missing` facts that are new."""
@@ -102,7 +102,7 @@ class Sampler:
         self._curve.append((now, used))
         first_m, first_u = self._curve[0]
         growth = (used - first_u) / (now - first_m) if now - first_m >= 0.9 else 0.0
-        self.urgent = used >= _NEAR * limit or (growth > 0 and (limit - used) / growth <= _SOON)
+        self.urgent = used >= _NEAR_SHARE * limit or (growth > 0 and (limit - used) / growth <= _SOON_S)
 
     def costs(self) -> dict[str, float]:
         """Seconds of CPU per reading, by probe."""

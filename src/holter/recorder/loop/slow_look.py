@@ -20,12 +20,12 @@ from holter.recorder.loop.agents import Agents
 from holter.recorder.stacks import take
 from holter.recorder.stacks.answers import Answers
 
-MOST = 40  # looks in one run
+MAX_LOOKS = 40  # looks in one run
 _FIRST = 14  # looks while the run shows for the first time that it is slow
-_AGAIN = 8  # and when its steps have become twice as long
+_BURST_LOOKS = 8  # and when its steps have become twice as long
 _WARM = 2.0  # seconds after the first step
 _RECENT = 10.0  # seconds of steps that are judged
-_LONG = 0.010  # seconds: a step worth a look
+_LONG_STEP_S = 0.010  # seconds: a step worth a look
 _IDLE = 0.5  # share of a short step that is not computing: worth a look too
 _BETWEEN = 0.03  # seconds between glances at least, also while nobody may be asked
 _TRAINERS = 2
@@ -109,7 +109,7 @@ class SlowLook:
                 if row["pid"] in self._agents.armed:
                     self._children.setdefault(row.get("ppid", 0), []).append(row["pid"])
         slow = self._slow(now)
-        if self.taken >= MOST or not slow:
+        if self.taken >= MAX_LOOKS or not slow:
             self._next = float("inf")
         elif self._next == float("inf"):
             self._next = now + self._uneven(0.1, 0.9)
@@ -133,7 +133,7 @@ class SlowLook:
                 self._to_ask += [(pid, tid) for tid in self._busy_helpers(pid)]
                 self._to_ask += [(child, child) for child in _some(self._children.get(pid, []), _WORKERS)]
             self.taken += 1
-            self._next = now + self._pause() if self.taken < MOST else float("inf")
+            self._next = now + self._pause() if self.taken < MAX_LOOKS else float("inf")
         waiting = self._answers.pids
         for pid, tid in list(self._to_ask):
             if pid not in waiting:  # answers are told apart by their order in a process's file
@@ -155,7 +155,7 @@ class SlowLook:
         found = []
         for pid, one in self._trainers.items():
             per_step, idle = one.pace(now)
-            if now - one.first >= _WARM and (per_step >= _LONG or idle >= _IDLE):
+            if now - one.first >= _WARM and (per_step >= _LONG_STEP_S or idle >= _IDLE):
                 found.append(pid)
         return sorted(found, key=lambda pid: -self._trainers[pid].steps)
 
@@ -164,7 +164,7 @@ class SlowLook:
             self._first_pace = max(self._first_pace, pace)
         elif not self._slowed and pace > 2 * self._first_pace:
             self._slowed = True
-            self._burst = self.taken + _AGAIN
+            self._burst = self.taken + _BURST_LOOKS
 
     def _pause(self) -> float:
         if self.taken < self._burst:

@@ -14,9 +14,9 @@ from typing import Any
 from holter.recorder.loop.processes import thread_cpu
 from holter.recorder.stacks import take
 
-SETTLES = 0.06  # seconds until an answer is there and whole
+SETTLES_S = 0.06  # seconds until an answer is there and whole
 _COMPUTED = 0.15  # seconds of a thread's own in which Python's code would have let the GIL go thirty times
-LATE = 2.0  # seconds that one is waited for, where the process is long in compiled code that keeps the GIL
+LATE_S = 2.0  # seconds that one is waited for, where the process is long in compiled code that keeps the GIL
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Answers:
 
     def due(self) -> float:
         """When the first of them can be read; never, where none is open."""
-        return min((asked.when + SETTLES for asked in self._open), default=float("inf"))
+        return min((asked.when + SETTLES_S for asked in self._open), default=float("inf"))
 
     def ask(self, pid: int, tid: int, now: float, fields: dict[str, Any]) -> bool:
         """Ask a thread for its stack; False when it can't be asked."""
@@ -79,11 +79,11 @@ class Answers:
 
     def read(self, now: float) -> Iterator[tuple[Asked, list[dict[str, Any]]]]:
         """What has been answered since."""
-        for asked in [one for one in self._open if now - one.when >= SETTLES]:
+        for asked in [one for one in self._open if now - one.when >= SETTLES_S]:
             # Where the same process was asked again meanwhile, the next answer begins there.
             later = [one.begin for one in self._open if one.pid == asked.pid and one.begin > asked.begin]
             threads = take.written(asked.path, asked.begin, min(later, default=None))
-            if threads or now - asked.when >= LATE:
+            if threads or now - asked.when >= LATE_S:
                 self._open.remove(asked)
             if threads:
                 yield asked, threads

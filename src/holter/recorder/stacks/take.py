@@ -22,7 +22,7 @@ _THREAD = re.compile(
 _ALL = re.compile(r"^(?:Current thread|Thread) 0x.*?(?=^Stack |\Z)", re.M | re.S)
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 _LIBRARY = re.compile(r"(site|dist)-packages|/lib(64)?/python\d|^<frozen|/holter/(?:agent|beacon)/")
-_PATIENCE = 2.0
+_MAX_WAIT_S = 2.0
 _GIL = 1.0  # seconds in which a process gets round to our thread, unless its GIL is stuck
 _STARVED = 3.0  # and in which it does on a machine with more to do than it can
 _COMPUTED = 0.5  # seconds of a process's own in which Python's code would have let the GIL go a hundred times
@@ -116,7 +116,7 @@ def from_agent(pid: int, agent_dir: Path) -> tuple[list[dict[str, Any]], str]:
         if is_stuck or not any_runs(pid) or time.monotonic() - begun >= _STARVED:
             break
     before = _ask_faulthandler(pid, path, is_stuck=is_stuck)
-    return (_answer(path, before, _PATIENCE), "faulthandler") if before is not None else ([], "")
+    return (_answer(path, before, _MAX_WAIT_S), "faulthandler") if before is not None else ([], "")
 
 
 def _answer(path: Path, begin: int, patience: float) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ WHERE = "the id of an MLflow run"
 _VARIABLE = "MLFLOW_RUN_CONTEXT"
 _MARK = "holter.mark"
 _WAITING = 500  # moments that are kept until the run is known
-_LONGEST = 5000  # characters of a tag
+_MAX_CHARACTERS = 5000  # characters of a tag
 
 
 def environment(ticket: Ticket, base: Mapping[str, str]) -> dict[str, str]:
@@ -80,7 +80,7 @@ class Exporter:
             name += f".{item.facts['number']}"
         line = f" [{item.facts['file']}:{item.facts['line']}]" if item.facts.get("line") else ""
         cause = f"{item.facts['cause']} ({item.facts['grade']}): " if item.facts.get("cause") else ""
-        self._client.set_tag(self._target, name, f"{cause}{item.text}{line}"[:_LONGEST])
+        self._client.set_tag(self._target, name, f"{cause}{item.text}{line}"[:_MAX_CHARACTERS])
 
     def close(self) -> None:
         if not self._target:

@@ -16,7 +16,7 @@ from typing import Any
 from holter.errors import NotInstalled
 from holter.views.export import Moment, News, Run
 
-_EACH = 60.0  # seconds between two sendings where OTEL_METRIC_EXPORT_INTERVAL does not say
+_SENDS_EVERY_S = 60.0  # seconds between two sendings where OTEL_METRIC_EXPORT_INTERVAL does not say
 _TIMEOUT = 2.5  # seconds for one sending where OTEL_EXPORTER_OTLP_TIMEOUT does not say; two are made at the end
 _UNITS = {"bytes": "By", "seconds": "s", "percent": "%", "second": "1/s"}
 
@@ -143,4 +143,4 @@ def _each() -> float:
     try:
         return max(1.0, float(os.environ["OTEL_METRIC_EXPORT_INTERVAL"]) / 1000)
     except (KeyError, ValueError):
-        return _EACH
+        return _SENDS_EVERY_S

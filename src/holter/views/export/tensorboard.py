@@ -22,7 +22,7 @@ WHERE = "the folder that TensorBoard is pointed at"
 _NAME = re.compile(r"events\.out\.tfevents\.(\d+)\.(.*)")
 _SPLITS = {"train", "training", "validation", "val", "eval", "test"}  # a fit writes each to a folder of its own
 _SKIPPED = {"node_modules", "site-packages", "__pycache__", "wandb", "mlruns"}
-_MOST = 20_000  # entries of folders that one look goes through
+_MAX_ENTRIES = 20_000  # entries of folders that one look goes through
 _DEEPEST = 8
 _WAITING = 2_000  # moments that are kept until the folder is known: some hours
 
@@ -107,7 +107,7 @@ def below(folder: str) -> list[Path]:
                 with os.scandir(one) as entries:
                     for entry in entries:
                         seen += 1
-                        if seen > _MOST:
+                        if seen > _MAX_ENTRIES:
                             return found
                         if entry.name.startswith("events.out.tfevents."):
                             found.append(Path(entry.path))

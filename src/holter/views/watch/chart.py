@@ -15,8 +15,8 @@ from holter.views.watch.canvas import TEXTURES, Canvas
 _AXIS = 8
 _COLORS = ("cyan", "green", "magenta", "blue", "yellow")
 _LAYERS = {"data": "yellow", "compute": "green", "other": "blue"}
-_BRIEF = {"waits for ": "", "data workers": "workers", "other processes": "others", "held by ": ""}
-_NEAR = 0.4  # of the limit: from there on it is drawn, below it is only told
+_BRIEF_WORDS = {"waits for ": "", "data workers": "workers", "other processes": "others", "held by ": ""}
+_DRAWN_FROM_SHARE = 0.4  # of the limit: from there on it is drawn, below it is only told
 
 
 def value_words(value: float, unit: str) -> str:
@@ -109,7 +109,7 @@ def _legend(chart: dict[str, Any], width: int, color: bool) -> Text | None:
         if last is None or (n == 0 and _speaks(chart)):
             continue
         label = clean(channel["label"])
-        for long, brief in _BRIEF.items():
+        for long, brief in _BRIEF_WORDS.items():
             label = label.replace(long, brief)
         said = f"{label} {value_words(last, chart['unit'])}"
         if line.cell_len + cell_len(said) + 2 > width:
@@ -129,7 +129,7 @@ def _range(chart: dict[str, Any], window: tuple[float, float]) -> tuple[float, f
     if chart["unit"] == "number":
         lowest = min((min(column) for column in columns if column), default=0.0)
         low = lowest if lowest < 0 or lowest > 0.3 * high else 0.0
-    if chart["limit"] and (high > _NEAR * chart["limit"]["value"] or chart["ahead"]):
+    if chart["limit"] and (high > _DRAWN_FROM_SHARE * chart["limit"]["value"] or chart["ahead"]):
         high = max(high, chart["limit"]["value"])
     elif chart["unit"] == "percent":
         high = max(high, 100.0 if chart["key"] == "busy" else 10.0)

@@ -83,13 +83,13 @@ class ChartsPane(VerticalScroll):
         self.post_message(self.Moved())
 
     def _whole(self) -> tuple[float, float]:
-        """From the start to the last reading; of a run that is on as far as what is foretold, within reason."""
+        """From the start to the last reading; of a run that is on as far as its forecast, within reason."""
         if self._document is None:
             return 0.0, 1.0
         length = max(1.0, self._document["clock"]["length"])
         whens = [one["when"] for chart in self._document["charts"] for one in chart["ahead"][-1:]]
-        foretold = max(whens, default=0.0) if self._document["run"]["live"] and self._document["now"]["alarm"] else 0.0
-        return 0.0, max(length, min(foretold * 1.03, 2 * length))
+        forecast = max(whens, default=0.0) if self._document["run"]["live"] and self._document["now"]["alarm"] else 0.0
+        return 0.0, max(length, min(forecast * 1.03, 2 * length))
 
     def _across(self) -> int:
         width = self._room()

@@ -24,7 +24,7 @@ Keys
 Charts
 
   ╌╌╌   the limit
-  ⠄⠂⠁   what is foretold
+  ⠄⠂⠁   the forecast
   ▾     an event; green: an act of --heal
 
 Any key closes this page."""

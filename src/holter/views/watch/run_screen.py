@@ -21,7 +21,7 @@ from holter.views.watch.source import Unreadable, Watched
 from holter.views.watch.words import head_of, words_of
 
 _TICK = 0.5
-_WIDE = 120
+_WIDE_COLUMNS = 120
 
 
 class RunScreen(Screen[None]):
@@ -54,7 +54,7 @@ class RunScreen(Screen[None]):
         self.call_after_refresh(self.look)
 
     def on_resize(self) -> None:
-        self.set_class(self.size.width >= _WIDE, "wide")
+        self.set_class(self.size.width >= _WIDE_COLUMNS, "wide")
         if self.document is not None:
             self._head(self.document)
 

@@ -19,7 +19,7 @@ from holter.views.watch.words import row_of
 _TICK = 2.0
 _HEADS = ("", "Run", "Name", "State", "Started", "Lasted", "Step", "Memory", "Why")
 _NARROW = 100  # columns below which it is not said when a run began
-_LONGEST = 24
+_MAX_CHARACTERS = 24
 
 
 class Table(DataTable[Text]):
@@ -96,7 +96,7 @@ class RunsScreen(Screen[None]):
         """Cut names that are long, and the last column to what is left."""
         for cells in rows:
             for cell in cells[:-1]:
-                cell.truncate(_LONGEST, overflow="ellipsis")
+                cell.truncate(_MAX_CHARACTERS, overflow="ellipsis")
         others = sum(max([len(head), *(cells[n].cell_len for cells in rows)]) for n, head in enumerate(heads[:-1]))
         for cells in rows:
             cells[-1].truncate(max(12, self.size.width - others - 2 * len(heads) - 2), overflow="ellipsis")

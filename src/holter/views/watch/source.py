@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from holter.views.web.reading import Reading, Unreadable
 
-_EACH = 1.0
+_READS_EVERY_S = 1.0
 _SILENT = 6.0  # seconds after which a silent run is looked at anyway: its recorder may have been killed
 _COST = 25.0  # a run is shown anew at most once in so many times what that costs
 
@@ -53,7 +53,7 @@ class Watched:
             found = {**(found or {}), "charts": json.loads(text)["charts"]}
             took += more
         self._document = found
-        self._due = max(self._due, now + max(_EACH, _COST * took))
+        self._due = max(self._due, now + max(_READS_EVERY_S, _COST * took))
         return found
 
 

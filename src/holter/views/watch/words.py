@@ -59,7 +59,7 @@ def words_of(document: dict[str, Any]) -> Group:
         sign, style = tone_of(document)
         made.append(Text.assemble((f"{sign} ", style), (clean(document["ending"]["claim"]), "bold")))
     if document["now"]["alarm"]:
-        # What was foretold counts from when it was told.
+        # A forecast counts from when it was made.
         times = [one["time"] for one in document["events"] if one["text"] == document["now"]["alarm"]]
         when = f"{duration(times[-1])} in: " if times and times[-1] is not None and times[-1] >= 0 else ""
         made.append(Text(f"! {when}{clean(document['now']['alarm'])}", "bold yellow"))

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from holter.views.web.reading import Reading, Unreadable
 
 Row = dict[str, Any]
-_EACH = 1.0
+_READS_EVERY_S = 1.0
 _ROWS_EACH = 2.0  # seconds between two looks at the runs that are on, for the list of all
 _SILENT = 6.0  # seconds after which a silent run is looked at anyway: its recorder may have been killed
 _COST = 12.0  # a run is shown anew at most once in so many times what that costs
@@ -97,7 +97,7 @@ class Watcher:
 
     def shown(self, run: str, took: float) -> None:
         """A run was shown, which cost so much: it is not shown anew before that has paid off."""
-        self._due[run] = self._clock() + max(_EACH, _COST * took)
+        self._due[run] = self._clock() + max(_READS_EVERY_S, _COST * took)
 
     def _watch(self) -> None:
         while not self._stopped:
@@ -113,7 +113,7 @@ class Watcher:
             for run in runs - {None}:
                 self._look_at(str(run))
             self._reading.tidy()
-            time.sleep(_EACH)
+            time.sleep(_READS_EVERY_S)
 
     def _look_at(self, run: str) -> None:
         now = self._clock()

@@ -156,7 +156,7 @@ class Loop:
             except Exception as error:
                 self.guard.caught(act.__name__, error)
         self.agent.census.tell(monotonic())
-        self.agent.holdings.tick(self.beat.steps)
+        self.agent.retained.tick(self.beat.steps)
         self.look.rarely()
 
     def saw_loss(self, value):

@@ -13,6 +13,7 @@ So do outputs that are still wanted when the weights are about to change.
 import functools
 import sys
 import weakref
+from importlib import import_module
 
 from ...heal.leaves import bytes_of, take_out
 from .pending import Pending
@@ -83,9 +84,7 @@ class Deferring:
         return _SMALL_SHARE * state.budget.limit
 
     def _arm(self):
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        self.fake_mode = FakeTensorMode()
+        self.fake_mode = import_module("torch._subclasses.fake_tensor").FakeTensorMode()
         optimizers = sys.modules["torch.optim.optimizer"]
         optimizers.register_optimizer_step_pre_hook(self._before_step)
         optimizers.register_optimizer_step_post_hook(self._after_step)

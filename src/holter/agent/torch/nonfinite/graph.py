@@ -8,7 +8,7 @@ from . import edges as edges
 from .finite import read, readable
 
 _NODES = 4000
-_LARGE = 1 << 22
+_MAX_ELEMENTS = 1 << 22
 _RESULTS = ("result", "result0", "result1", "output")
 
 
@@ -77,7 +77,7 @@ class Graph:
             if "softmax" in name and not self._nan([out]):
                 return None
             return self._told(node, name, words, out)
-        words = edges.forward(name, a, b, out) if hasattr(a, "numel") and a.numel() <= _LARGE else ""
+        words = edges.forward(name, a, b, out) if hasattr(a, "numel") and a.numel() <= _MAX_ELEMENTS else ""
         if not words:
             return self._told(node, name, "", out) if out is not None and name not in edges.PLACING else None
         again = self._again(name, a, b) if out is None else out

@@ -161,10 +161,10 @@ def is_bad_loss(torch, value):
 # finite further on reaches some of them. A few elements are read where they lie, which takes less than a microsecond;
 # to have PyTorch add up the whole takes five.
 
-_MOST = 4096  # elements of a gradient that may be added up at every step
+_MAX_ELEMENTS = 4096  # elements of a gradient that may be added up at every step
 _FIRST = 64  # parameters among which it is chosen
 _READ = 16  # elements that are read where they lie
-_FEWEST = 4
+_MIN_ELEMENTS = 4
 
 
 class Pilot:
@@ -185,8 +185,8 @@ class Pilot:
             return
         self.view = None
         params = [p for group in optimizer.param_groups for p in group["params"]][:_FIRST]
-        small = [p for p in params if p.is_cpu and _FEWEST <= p.numel() <= _MOST] or [
-            p for p in params if p.is_cpu and 0 < p.numel() <= _MOST
+        small = [p for p in params if p.is_cpu and _MIN_ELEMENTS <= p.numel() <= _MAX_ELEMENTS] or [
+            p for p in params if p.is_cpu and 0 < p.numel() <= _MAX_ELEMENTS
         ]
         if not small:
             return

@@ -17,7 +17,7 @@ from .graph import Graph
 
 _KEPT = 256
 _TOLD = 64
-_SMALL = 4096  # bytes: a loss that is a view of something large is not held, but copied
+_MAX_HELD_BYTES = 4096  # bytes: a loss that is a view of something large is not held, but copied
 # Its memory is used again whoever still refers to it, and a reference makes it record its graphs anew.
 _GRAPHS = "torch._inductor.cudagraph_trees"
 _SECONDS = 0.5
@@ -42,7 +42,7 @@ class DeviceNan:
         if not tensor.is_cuda or tensor.numel() != 1 or torch.cuda.is_current_stream_capturing():
             return
         kept = tensor.detach()
-        if _GRAPHS in sys.modules or kept.untyped_storage().nbytes() > _SMALL:
+        if _GRAPHS in sys.modules or kept.untyped_storage().nbytes() > _MAX_HELD_BYTES:
             kept = kept.clone()
         self.losses.append((kept, step))
         if self.bad_step and self.pending is None:

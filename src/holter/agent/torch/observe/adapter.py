@@ -233,7 +233,7 @@ class _Adapter:
         inner_next, inner_iter = _BaseDataLoaderIter.__next__, DataLoader.__iter__
         self.nan.samples.patch(_BaseDataLoaderIter)
         samples = self.nan.samples
-        looks, look, alone = self.agent.holdings, self.look, self.unseen.alone
+        looks, look, alone = self.agent.retained, self.look, self.unseen.alone
 
         @functools.wraps(inner_next)
         def __next__(iterator):  # noqa: N807
@@ -359,7 +359,7 @@ class _Adapter:
                 if self.by_hand >= 0:
                     self._updates_by_hand()
                 elif phase >= 0 and beat.since >= self.next_rare and beat.words[10] >= _WITHIN:
-                    self.agent.holdings.tick(beat.steps)
+                    self.agent.retained.tick(beat.steps)
             except Exception as error:
                 guard.caught("gradient", error)
             return result
@@ -436,7 +436,7 @@ class _Adapter:
             if self.births.newborn:
                 self.births.count()
             self.agent.census.tell(monotonic())
-            self.agent.holdings.tick(self.beat.steps)
+            self.agent.retained.tick(self.beat.steps)
             self.compiles.tell()
             self.look.rarely()
             self.settings.report(optimizer)

@@ -184,8 +184,8 @@ def _parameters(module):
 
 def join(agent, torch):
     """Let the census of this process know PyTorch's own things."""
-    agent.holdings.kinds.append(TorchKinds(torch))
-    agent.holdings.on_device = device_bytes(torch)
+    agent.retained.kinds.append(TorchKinds(torch))
+    agent.retained.on_device = device_bytes(torch)
     agent.guard(_patch_workers)(agent, torch.utils.data._utils.worker)
 
 
@@ -204,7 +204,7 @@ def _patch_workers(agent, worker):
 def _watch_worker(agent):
     """In a worker: look at own memory between two batches, starting from the dataset."""
     fetchers = sys.modules["torch.utils.data._utils.fetch"]
-    holdings = agent.holdings
+    retained = agent.retained
     batches = 0
 
     for cls in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
@@ -214,14 +214,14 @@ def _watch_worker(agent):
         def fetch(fetcher, indexes, inner=inner):
             nonlocal batches
             if not batches:
-                holdings.begin(fetcher.dataset, _first_worker())
+                retained.begin(fetcher.dataset, _first_worker())
             try:
                 batch = inner(fetcher, indexes)
             except BaseException as error:
                 drop_own_frame(error)
                 raise
             batches += 1
-            holdings.tick(batches, fetcher.dataset)
+            retained.tick(batches, fetcher.dataset)
             return batch
 
         cls.fetch = fetch

@@ -40,7 +40,7 @@ _CALLBACKS = {
     "tensorboard": "TensorBoard",
 }
 _CALLBACK = re.compile(rf"[/\\]({'|'.join(_CALLBACKS)})\.py$")
-_LITTLE = 10e6
+_FULL_BELOW_BYTES = 10e6
 _SOME = 2e9
 
 
@@ -59,7 +59,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         return None
     disk = _disk_of_save(record) or fullest_disk(record, path)
     free, total = disk.free, disk.total
-    full = free is not None and (free < _LITTLE or free < 0.01 * (total or 0) or disk.inodes_free == 0)
+    full = free is not None and (free < _FULL_BELOW_BYTES or free < 0.01 * (total or 0) or disk.inodes_free == 0)
     sure = bool(_SURE.search(said))
     if not sure and not full and not _BROKE_OFF.search(said):
         return None

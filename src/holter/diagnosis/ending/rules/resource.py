@@ -14,12 +14,12 @@ from holter.record.events.agent import Made
 from holter.record.events.timeline import Cgroup, Processes, ResourceLimits, SharedMemory
 from holter.units import count, share, size
 
-_MANY = re.compile(r"Too many open files(?! in system)|\[Errno 24\]|received 0 items of ancdata|\bEMFILE\b")
+_TOO_MANY_FILES = re.compile(r"Too many open files(?! in system)|\[Errno 24\]|received 0 items of ancdata|\bEMFILE\b")
 _THREAD = re.compile(
     r"can't start new thread|pthread_create failed|fork: (?:retry: )?Resource temporarily unavailable|"
     r"libgomp: Thread creation failed|std::system_error[^\n]{0,80}Resource temporarily unavailable"
 )
-_AGAIN = re.compile(r"BlockingIOError.{0,20}\[Errno 11\]|\[Errno 11\] Resource temporarily unavailable")
+_NO_PROCESS = re.compile(r"BlockingIOError.{0,20}\[Errno 11\]|\[Errno 11\] Resource temporarily unavailable")
 _FORKS = ("fork", "_launch", "_fork_exec", "_execute_child", "spawn", "start")
 _NAMED = re.compile(
     r"insufficient shared memory|unable to (?:open|write to|allocate) (?:shared memory|file </torch_)|"
@@ -45,8 +45,8 @@ def file_descriptors(record: RecordLike, ending: Ending) -> Finding | None:
     limit = latest(record, ResourceLimits, lambda r: r.nofile is not None).nofile
     most, pid, name = _fullest(record)
     full = limit is not None and most >= 0.9 * limit
-    in_error = _MANY.search(said)
-    if not in_error and not (_MANY.search(late) and full):
+    in_error = _TOO_MANY_FILES.search(said)
+    if not in_error and not (_TOO_MANY_FILES.search(late) and full):
         return None
     grade: Grade = "established" if in_error else "supported"
     claim = "the process ran out of open files"
@@ -94,7 +94,7 @@ def processes(record: RecordLike, ending: Ending) -> Finding | None:
         return None
     raised = raised_at_end(record)
     said, late = message_of(raised), printed_text(record)[-20000:]
-    in_error = _THREAD.search(said) or (_AGAIN.search(said) and _in_fork(raised))
+    in_error = _THREAD.search(said) or (_NO_PROCESS.search(said) and _in_fork(raised))
     used, limit = _count(record)
     full = limit is not None and used is not None and used >= 0.9 * limit
     if not in_error and not (_THREAD.search(late) and (full or ending.kind == "crashed")):

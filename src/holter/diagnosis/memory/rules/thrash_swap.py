@@ -24,7 +24,7 @@ from holter.units import duration, size
 
 CAUSE = "thrash.swap"
 
-_MUCH = 8e6  # bytes a second
+_HEAVY_BYTES_PER_S = 8e6  # bytes a second
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
@@ -56,7 +56,7 @@ def _grade(found: Paging) -> Grade:
     if slower >= 2 or (waited or 0.0) >= 0.1 or (idle and (waited is None or waited >= 0.04)):
         return "established"
     # Traffic alone, at a price that can hardly be measured, may be how a well-filled machine lives.
-    dear = slower >= 1.5 or (waited or 0.0) >= 0.03 or found.rate >= _MUCH
+    dear = slower >= 1.5 or (waited or 0.0) >= 0.03 or found.rate >= _HEAVY_BYTES_PER_S
     return "supported" if dear else "hypothesis"
 
 

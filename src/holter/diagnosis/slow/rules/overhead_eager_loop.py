@@ -35,8 +35,8 @@ _REPEATS = 64
 _FEWER = 500  # operations that are enough where one line is repeated so often
 _EAGERLY = 50  # and where the model was told to run eagerly, or TensorFlow runs without a graph
 _SECONDS = 10.0
-_MOSTLY = 0.6  # of a step
-_SMALL = 65_536  # numbers: an operation on so few takes about as long as starting it
+_MAIN_SHARE = 0.6  # of a step
+_SMALL_ELEMENTS = 65_536  # numbers: an operation on so few takes about as long as starting it
 _STARTING = 150e-6
 _BUSY_MACHINE = 400e-6
 
@@ -62,7 +62,7 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     eagerly = step.run_eagerly and step.operations >= _EAGERLY
     # A loop with a tape that was never made a graph: as eager as if it had been told to be.
     taped = step.eager_tf and step.operations >= _EAGERLY and step.each <= _STARTING
-    if not (many or eagerly or taped) or (step.elements or 0.0) > _SMALL or step.each > _BUSY_MACHINE:
+    if not (many or eagerly or taped) or (step.elements or 0.0) > _SMALL_ELEMENTS or step.each > _BUSY_MACHINE:
         return None
     if step.by_calls and step.in_python < 0.5:
         return None
@@ -76,7 +76,7 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     grade: Grade = "established" if known and step.each <= _STARTING and step.elements else "supported"
     # What a library's loop asks for again and again, or a game between two moves, is no loop that could be spared.
     read = any(record.source(one.at.file) for one in step.lines)
-    spared = step.eager_tf or not read or (looping is not None and step.in_training >= _MOSTLY)
+    spared = step.eager_tf or not read or (looping is not None and step.in_training >= _MAIN_SHARE)
     if not (many or eagerly) or not (eagerly or spared):
         grade = "hypothesis"
     claim = (

@@ -30,12 +30,12 @@ YIELDS_TO = ("recompile", "thrash", "input-bound", "overhead.eager-loop")
 _BATCH = 4
 _STEPS = 1000
 _SECONDS = 10.0
-_SMALL = 4096  # numbers in an operation
-_SHORT = 5e-3  # a step of a compiled model: about what Keras itself takes for one
+_SMALL_ELEMENTS = 4096  # numbers in an operation
+_SHORT_STEP_S = 5e-3  # a step of a compiled model: about what Keras itself takes for one
 _UNROLLED = 5000  # operations of a graph
 _REUSE = 30  # products for each variable: a layer has a few, a loop over a sequence hundreds
 _TRACING = 8.0  # seconds: the steps of an unrolled loop are no slower than others, but it takes long to make
-_EACH = 500e-6
+_SHORT_OPERATION_S = 500e-6
 
 
 def examine(record: RecordLike, _ending: Ending) -> Iterable[Finding]:
@@ -54,7 +54,9 @@ def examine(record: RecordLike, _ending: Ending) -> Iterable[Finding]:
     if step.total < _SECONDS or step.data > 0.5 or not 1 <= step.batch <= _BATCH or per_epoch < _STEPS:
         return
     # Small operations, each about as long as it takes to start one; or a compiled step about as long as Keras takes.
-    if 0 < (step.elements or 0) <= _SMALL and (step.each <= _EACH or step.seconds <= _SHORT):
+    if 0 < (step.elements or 0) <= _SMALL_ELEMENTS and (
+        step.each <= _SHORT_OPERATION_S or step.seconds <= _SHORT_STEP_S
+    ):
         yield _tiny(record, step, per_epoch)
 
 
