@@ -33,6 +33,8 @@ Everything in it is JSON lines or plain bytes with a checksum: reading it never 
 | `keeper.jsonl` | how the command started and ended | keeper (outlives the recorder) |
 | `sources.jsonl` | the user's files that events name (`file, text`), as they were when first named; secrets masked, \
 at most 40 files of 256 KB | recorder |
+| `labels.json` | what people wrote on the record since: `name` (instead of the one in `record.json`), `tags`, `note`; \
+there only where they did | `holter tag`, `note`, `rename` |
 | `output.tail` | the last 256 KB of the command's output, stdout and stderr as they came | keeper |
 | `stacks/<pid>.txt` | the raw text of `faulthandler` | the agent |
 | `guests/<pid>.<made>.ring`, `guests/<pid>.jsonl` | what the agent wrote, as it was at the end; rings of processes \

@@ -18,7 +18,10 @@ class _OneFilePerCommand(click.Group):
     """Finds `holter NAME` in commands/NAME.py as `NAME.command`; adding one adds a file."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        order = ("run", "why", "ls", "rm", "prune", "attach", "check", "plan", "watch", "serve", "report", "demo")
+        order = (
+            "run", "why", "ls", "tag", "note", "rename", "rm", "prune", "attach", "check", "plan", "env", "watch",
+            "serve", "report", "demo",
+        )  # fmt: skip
         names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
         return sorted(names, key=lambda name: (order.index(name) if name in order else len(order), name))
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
 from holter.commands._tell import Stderr
 from holter.diagnosis.core.doctor import verdict
 from holter.figures.summary import summary_of
+from holter.record.labels import read_labels
 from holter.record.reader import open_record
 from holter.views.text import write_verdict
 
@@ -17,7 +19,8 @@ from holter.views.text import write_verdict
 def show(folder: Path, stream: TextIO, *, as_json: bool = False) -> None:
     """Write the verdict on a record as text or as JSON."""
     record = open_record(folder)
-    found = verdict(record)
+    found, labels = verdict(record), read_labels(folder)
+    found = replace(found, run={**found.run, "tags": labels.tags, "note": labels.note})
     if as_json:
         print(json.dumps(found.as_json(), indent=1, default=str), file=stream)
     else:

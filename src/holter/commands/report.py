@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
+from holter.commands._complete import complete_run
 from holter.errors import HolterError
 
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--output", "-o", metavar="FILE", help="Where to write it; - for stdout. By default RUN.html or RUN.md.")
 @click.option(
     "--format", "form", type=click.Choice(["html", "md"]),

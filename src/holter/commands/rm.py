@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from holter.commands._complete import complete_run
 from holter.errors import HolterError
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
 def command(runs: tuple[str, ...]) -> None:
     """Delete the records of RUNs, each by its id or name. Files of the training itself are not touched.
 

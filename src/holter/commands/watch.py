@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holter.commands._complete import complete_run
 from holter.errors import NotInstalled, UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 def command(run: str | None) -> None:
     """Show RUN on a live screen in the terminal: one by its id or name, or a record's folder.
 

@@ -6,9 +6,11 @@ import sys
 
 import click
 
+from holter.commands._complete import complete_run
+
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="The verdict as JSON, schema 1.")
 def command(run: str | None, as_json: bool) -> None:
     """Say how RUN ended and why: the last run, one by its id or name, or a record's folder.

@@ -83,6 +83,13 @@ def summary_of(record: RecordLike, verdict: Verdict) -> Figures:
     )
 
 
+def peak_memory(record: RecordLike, verdict: Verdict) -> float | None:
+    """Give the same peak for a list, without the curves."""
+    record = examined(record)
+    memory = shown_memory(record, verdict.ending)
+    return _peak(record, memory) if memory is not None else None
+
+
 def _peak(record: RecordLike, memory: MemoryCurve) -> float:
     """Give what a limit would have to be: the highest reading, and what was higher for a moment between two."""
     peak = memory.peak + max(0.0, unseen_peak(record))

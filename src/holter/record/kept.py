@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holter.errors import DamagedRecord
-from holter.record import place
+from holter.record import labels, place
 from holter.record.recent import recent
 
 _LEAVING = ".deleted-"
@@ -66,7 +66,8 @@ def kept_run(folder: Path) -> Kept:
             except OSError:
                 continue  # deleted meanwhile
             taken += 0 if linked else about.st_blocks * 512
-            written = max(written, about.st_mtime)
+            if name != labels.FILE:  # a note on an old run does not make it a new one
+                written = max(written, about.st_mtime)
     return Kept(folder.name, folder, taken, written)
 
 

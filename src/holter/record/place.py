@@ -79,6 +79,10 @@ def run_ids(base: Path) -> list[str]:
     return sorted(names, key=lambda name: int(name[2:]))
 
 
+def is_run_id(name: str) -> bool:
+    return _RUN_ID.fullmatch(name) is not None
+
+
 def give_no_more(folder: Path) -> None:
     """Remember the number of a run that is deleted, as far as it is the highest: a new run must not be taken for it."""
     runs, number = folder.parent, int(folder.name[2:])

@@ -16,6 +16,7 @@ from holter.errors import DamagedRecord, UnknownRun
 from holter.record import lines, place, ring_format
 from holter.record.events.run import RunFacts
 from holter.record.events.schema import Line, Reading
+from holter.record.labels import read_labels
 from holter.record.ring_reader import NotARing, RingView
 from holter.record.steps import devices, window
 from holter.record.tail import read_tail
@@ -70,7 +71,7 @@ class Record:
 
 
 def find(name: str | None, base: Path | None = None) -> Path:
-    """A run's folder: the last one, one by its id or its --name, or a record's folder."""
+    """A run's folder: the last one, one by its id or its name, or a record's folder."""
     base = base or place.home()
     ids = place.run_ids(base)
     if name is None:
@@ -92,7 +93,7 @@ def find(name: str | None, base: Path | None = None) -> Path:
 
 
 def named(name: str, base: Path) -> Iterator[Path]:
-    """The folders of all runs with this --name, the newest first."""
+    """The folders of all runs with this name, the newest first."""
     for run_id in reversed(place.run_ids(base)):
         folder = place.runs_folder(base) / run_id
         with contextlib.suppress(DamagedRecord):
@@ -101,7 +102,10 @@ def named(name: str, base: Path) -> Iterator[Path]:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """The facts of the start; a record without them can't be told from any other folder."""
+    """The facts of the start, with the name that people gave it since.
+
+    A record without them can't be told from any other folder.
+    """
     try:
         raw = lines.read_bytes(folder / place.META, _MOST_FACTS)
         meta = lines.loads(raw) if lines.Room(values=100_000).takes(raw) else None
@@ -116,7 +120,8 @@ def read_meta(folder: Path) -> dict[str, Any]:
             f"{folder} was written by a newer Holter (schema {meta['schema']})",
             "Upgrade with: pip install -U holter",
         )
-    return meta
+    renamed = read_labels(folder).name
+    return {**meta, "name": renamed} if renamed else meta
 
 
 def open_record(folder: Path) -> Record:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holter.record import lines, place
+from holter.record import labels, lines, place
 from holter.record.reader import Record, read_meta, settle
 
 _TIMELINE_BYTES = 48 << 10
@@ -27,8 +27,9 @@ def recent(folder: Path) -> Record:
 
 
 def written(folder: Path) -> tuple[int, ...]:
-    """Sizes that change whenever something is written to the record."""
+    """Numbers that change whenever something is written to the record."""
     sizes = [_size(folder / name) for name in (place.META, place.EVENTS, place.KEEPER)]
+    sizes.append(_changed(folder / labels.FILE))  # another name may be as long
     try:
         with os.scandir(folder / place.TIMELINE) as found:
             names = sorted(entry.name for entry in found)
@@ -51,5 +52,12 @@ def _end(path: Path, most: int) -> bytes:
 def _size(path: Path) -> int:
     try:
         return os.stat(path, follow_symlinks=False).st_size
+    except OSError:
+        return 0
+
+
+def _changed(path: Path) -> int:
+    try:
+        return os.stat(path, follow_symlinks=False).st_mtime_ns
     except OSError:
         return 0

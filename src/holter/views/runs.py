@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from holter.finding import Verdict
-from holter.units import duration
+from holter.units import duration, size
 from holter.views.plain import clean, encodable
 
-_HEADS = ("RUN", "NAME", "STARTED", "LASTED", "ENDING", "WHY")
+_HEADS = ("RUN", "NAME", "TAGS", "STARTED", "LASTED", "PEAK", "ENDING", "WHY")
+_WIDEST = 24
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,9 @@ class RunRow:
     cause: str = ""
     healthy: bool | None = None  # None while it is on
     command: tuple[str, ...] = ()
+    peak: float | None = None  # bytes of memory
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
 
 def row_of(verdict: Verdict, lasted: float | None = None) -> RunRow:
@@ -47,26 +51,41 @@ def row_of(verdict: Verdict, lasted: float | None = None) -> RunRow:
     )  # fmt: skip
 
 
-def write_runs(rows: Sequence[RunRow], stream: TextIO, *, width: int = 80) -> None:
-    """Write the table; the last column is cut to what the terminal has room for."""
+def write_runs(rows: Sequence[RunRow], stream: TextIO, *, width: int = 80, with_peak: bool = False) -> None:
+    """Write the table; the last column is cut to what the terminal has room for.
+
+    The column of tags is there where some run has a tag or a note.
+    """
     if not rows:
         stream.write("no runs yet: holter run -- COMMAND\n")
         return
-    cells = [_HEADS, *(_cells(row) for row in rows)]
-    widths = [min(24, max(len(line[column]) for line in cells)) for column in range(5)]
+    left_out = {
+        *(() if with_peak else ("PEAK",)),
+        *(() if any(row.tags or row.note for row in rows) else ("TAGS",)),
+    }
+    heads = [head for head in _HEADS if head not in left_out]
+    cells = [heads, *([_cells(row)[head] for head in heads] for row in rows)]
+    widths = [min(_WIDEST, max(len(line[column]) for line in cells)) for column in range(len(heads) - 1)]
     lines = []
     for line in cells:
-        left = "  ".join(_cut(cell, size).ljust(size) for cell, size in zip(line, widths, strict=False))
-        lines.append(f"{left}  {_cut(line[5], max(12, width - len(left) - 2))}".rstrip())
+        left = "  ".join(_cut(cell, wide).ljust(wide) for cell, wide in zip(line, widths, strict=False))
+        lines.append(f"{left}  {_cut(line[-1], max(12, width - len(left) - 2))}".rstrip())
     stream.write(encodable("\n".join(lines) + "\n", stream))
 
 
-def _cells(row: RunRow) -> tuple[str, ...]:
+def _cells(row: RunRow) -> dict[str, str]:
     known = row.started is not None and 0 < row.started < 4e9
-    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started)) if known else "?"
-    took = duration(row.lasted) if row.lasted is not None and row.lasted >= 0 else "?"
-    return clean(row.id), clean(row.name), started, took, clean(row.ending), clean(row.why)
+    return {
+        "RUN": clean(row.id),
+        "NAME": clean(row.name),
+        "TAGS": clean(" ".join(["(note)"] * bool(row.note) + [*row.tags])),
+        "STARTED": time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started)) if known else "?",
+        "LASTED": duration(row.lasted) if row.lasted is not None and row.lasted >= 0 else "?",
+        "PEAK": size(row.peak) if row.peak is not None else "?",
+        "ENDING": clean(row.ending),
+        "WHY": clean(row.why),
+    }
 
 
-def _cut(text: str, size: int) -> str:
-    return text if len(text) <= size else text[: max(1, size - 1)].rstrip() + "…"
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(1, width - 1)].rstrip() + "…"

@@ -15,6 +15,7 @@ from holter.views.plain import KEEPS, clean, encodable, fold, hold, kept, paint,
 _INDENT = 9
 _MARKS = {"completed": ("✓", "good"), "running": ("…", "wait")}
 _MOST_EVIDENCE = 10
+_MOST_OF_A_NOTE = 200  # letters
 # From this share of the limit on, a healthy run's memory is told against it.
 _WORTH_TELLING_SHARE = 0.5
 # Where a cure could change what is learned, it says that it does not; elsewhere that goes without saying.
@@ -80,6 +81,7 @@ def write_verdict(
     wide = max(40, min(width, 120))
     if verdict.healthy:
         lines = [healthy_line(verdict, shown, tint), *_block("Healed", _healed(verdict), wide, tint)[1:]]
+        lines += _block("Note", _noted(verdict), wide, tint)[1:]
     else:
         lines = _page(verdict, shown, wide, tint)
     stream.write(encodable("\n".join(lines) + "\n", stream))
@@ -152,6 +154,7 @@ def _page(verdict: Verdict, shown: Figures, width: int, color: bool) -> list[str
     lines += _block("Soon", _forecast(first) if verdict.ending.kind == "running" else [], width, color)
     lines += _block("Told", [clean(text) for text in shown.told], width, color)
     lines += _block("Lost", [clean(text) for text in shown.damage[:3]], width, color)
+    lines += _block("Note", _noted(verdict), width, color)
     run = clean(verdict.run.get("id") or "")
     lines += _block("More", [f"holter report {run} -o run.html"] if run else [], width, color)
     return lines
@@ -167,6 +170,15 @@ def _healed(verdict: Verdict) -> list[str]:
             keeps = KEEPS.get(str(act.get("keeps")), "")
             lines.append(f"{at}{clean(act.get('text') or act.get('act') or '')} ({keeps}{because})")
     return lines
+
+
+def _noted(verdict: Verdict) -> list[str]:
+    """Give what people wrote on the record, in one line: its tags, and its note as far as it goes."""
+    note, tags = " ".join(clean(verdict.run.get("note") or "").split()), verdict.run.get("tags") or ()
+    if len(note) > _MOST_OF_A_NOTE:
+        note = f"{note[:_MOST_OF_A_NOTE].rstrip()}… (holter note {clean(verdict.run.get('id') or '')})"
+    said = " ".join((f"[{', '.join(map(clean, tags))}]" if tags else "", note)).strip()
+    return [said] if said else []
 
 
 def _tried(verdict: Verdict) -> list[str]:
