@@ -11,12 +11,18 @@ _ROOTS = (("/sys/fs/cgroup/memory", "memory"), ("/sys/fs/cgroup", ""), ("/sys/fs
 
 def left() -> "int | None":
     """Bytes that are left; None where nothing is known."""
-    found = [*available()]
+    found = [*available(), *(free for _, free in bounds())]
+    return min(found) if found else None
+
+
+def bounds() -> "list[tuple[int, int]]":
+    """The limits of the control groups that bound this process, each with what is left of it."""
+    found = []
     for folder, limit in groups():
         used = _number(folder + "/memory.current") or _number(folder + "/memory.usage_in_bytes")
         if used:
-            found.append(limit - int(kept(used, *_file_pages(folder))))
-    return min(found) if found else None
+            found.append((limit, limit - int(kept(used, *_file_pages(folder)))))
+    return found
 
 
 def groups() -> "list[tuple[str, int]]":

@@ -12,6 +12,7 @@ import weakref
 from threading import get_ident, get_native_id
 from time import monotonic, monotonic_ns, thread_time_ns
 
+from ....facts import framework_build
 from ...core import stacks
 from ...core.user_frame import is_user_file, place, user_frame
 from ...observe import wrap
@@ -138,13 +139,11 @@ class Feed:
     def report_settings(self):
         """Say once how many threads the script has asked for, 0 for none, the device, and what the build knows."""
         tf, threading = self.tf, self.tf.config.threading
-        build = tf.sysconfig.get_build_info()
-        cuda = "cuda %s" % build.get("cuda_version", "") if build.get("is_cuda_build") else "cpu"
         fields = {
             "intra_op": threading.get_intra_op_parallelism_threads(),
             "inter_op": threading.get_inter_op_parallelism_threads(),
             "device": "gpu" if tf.config.list_logical_devices("GPU") else "cpu",
-            "built_for": "rocm" if build.get("is_rocm_build") else cuda,
+            "built_for": framework_build.of_tensorflow(tf),
         }
         if is_translated():
             fields["translated"] = True

@@ -6,6 +6,7 @@ here ever synchronises.
 
 from time import monotonic
 
+from ....facts import framework_build
 from ...observe.rosetta import is_translated
 
 _LOSS_EVERY = 0.5
@@ -148,17 +149,9 @@ class Settings:
         if (*threads, device) != self.known and self.reports < _MAX_REPORTS:
             self.known = (*threads, device)
             self.reports += 1
-            fields = {"intra_op": threads[0], "inter_op": threads[1], "built_for": self._built_for()}
+            fields = {"intra_op": threads[0], "inter_op": threads[1], "built_for": framework_build.of_torch(self.torch)}
             if device:
                 fields["device"] = device
             if is_translated():
                 fields["translated"] = True
             self.agent.say("settings", framework="torch", **fields)
-
-    def _built_for(self):
-        """The GPUs that this build knows; no device is asked."""
-        version = self.torch.version
-        for name, key in (("cuda", "cuda"), ("rocm", "hip"), ("xpu", "xpu")):
-            if getattr(version, key, None):
-                return "%s %s" % (name, getattr(version, key))
-        return "mps" if self.torch.backends.mps.is_built() else "cpu"

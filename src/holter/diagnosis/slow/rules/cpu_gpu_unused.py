@@ -18,6 +18,7 @@ from holter.diagnosis.core.evidence import on_macos, user_files
 from holter.diagnosis.core.frames import culprit_on
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.step_times import anatomy_of
+from holter.facts.unused_gpu import reason_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.agent import Adapter, FrameworkSettings, Made, Schedule
 from holter.record.events.timeline import DeviceMemory, Nvidia
@@ -28,8 +29,6 @@ CAUSE = "cpu.gpu-unused"
 
 _TRAINED = 10.0
 _ASKED_FOR_CPU = re.compile(r"(?:^|[^a-z])(?:cpu|no[-_]?(?:cuda|gpu)s?)(?:$|[^a-z])", re.IGNORECASE)
-_NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
-_HIDDEN = ("", "-1", "none", "NoDevFiles")
 
 
 @dataclass(frozen=True)
@@ -76,35 +75,15 @@ def _asked_for_cpu(record: RecordLike) -> bool:
 
 
 def _why(record: RecordLike, told: FrameworkSettings) -> _Why | None:
-    name = _NAMES.get(told.framework, told.framework)
     version = next((event.version for event in record.of(Adapter) if event.framework == told.framework), "")
-    if told.translated:
-        cure = Cure("install Python and its packages for arm64", "arch -arm64 python3 -m venv .venv", "equivalent")
-        return _Why("this Python was made for Intel and runs translated, without the GPU", (cure,))
-    if told.built_for == "cpu":
-        install = "torch" if told.framework == "torch" else "'tensorflow[and-cuda]'"
-        how = f"pip install --force-reinstall {install}"
-        return _Why(f"{name} {version} is built without GPUs", (Cure("install the build for GPUs", how, "equivalent"),))
-    hidden = record.facts.variables.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None and hidden.strip() in _HIDDEN:
-        words = f"CUDA_VISIBLE_DEVICES is set to {hidden!r}, which hides every GPU"
-        return _Why(words, (Cure("unset it", "unset CUDA_VISIBLE_DEVICES", "equivalent"),))
-    too_old = _driver_too_old(record, told.built_for)
-    if too_old:
-        cures = (
-            Cure("install a newer driver for the GPU", "nvidia-smi  # shows which one is there"),
-            Cure(f"or a build of {name} for CUDA {too_old}", "", "equivalent"),
-        )
-        words = f"{name} is built for {told.built_for.upper()}, and the driver runs CUDA {too_old} at most"
-        return _Why(words, cures)
-    return _never_moved(record) if told.framework == "torch" else None
-
-
-def _driver_too_old(record: RecordLike, built_for: str) -> str:
-    """Give the newest CUDA of the driver where it is of an older generation than the build: those do not mix."""
-    wanted = re.match(r"cuda (\d+)", built_for)
     newest = next((reading.cuda for _, reading in record.readings(Nvidia) if reading.cuda), "")
-    return newest if wanted and newest and int(newest.split(".")[0]) < int(wanted[1]) else ""
+    found = reason_of(
+        told.framework, version, told.built_for, translated=told.translated,
+        visible=record.facts.variables.get("CUDA_VISIBLE_DEVICES"), driver=newest,
+    )  # fmt: skip
+    if found is not None:
+        return _Why(found.words, tuple(Cure(title, how, keeps) for title, how, keeps in found.cures))
+    return _never_moved(record) if told.framework == "torch" else None
 
 
 def _never_moved(record: RecordLike) -> _Why | None:
