@@ -28,6 +28,8 @@ MAY_IMPORT = {
     "recorder": BOTTOM | {"probes", "record", "facts", "__init__"},
     "diagnosis": BOTTOM | {"source", "facts", "record.events"},
     "remedies": BOTTOM | {"record"},
+    # It reads the probes once, and asks the user's interpreter what the agent asks there.
+    "machine": BOTTOM | {"probes", "record", "facts", "recorder", "agent.observe", "__init__"},
     "check": BOTTOM | {"source"},
     "figures": BOTTOM | {"record", "diagnosis"},
     "views": BOTTOM,

@@ -42,6 +42,7 @@ FROZEN = {
     "rm": {"RUN..."},
     "prune": {"--older-than", "--max-size", "--keep-failed", "--dry-run"},
     "attach": {"PID", "--json"},
+    "env": {"--python", "--json"},
     "watch": {"[RUN]"},
     "serve": {"--host", "--port"},
     "report": {"[RUN]", "--output -o", "--format [html|md]"},

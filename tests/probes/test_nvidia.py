@@ -15,7 +15,7 @@ import pytest
 
 from holter.errors import NoData
 from holter.probes import nvidia
-from holter.probes.nvidia import Nvidia, load_nvml, throttle_words
+from holter.probes.nvidia import Nvidia, driver_version, load_nvml, throttle_words
 from holter.probes.probe import Tree
 
 GB = 10**9
@@ -45,6 +45,7 @@ class Driver:
             raise AttributeError(name)
         answers = {
             "nvmlSystemGetCudaDriverVersion_v2": 12080,
+            "nvmlSystemGetDriverVersion": b"570.86.15",
             "nvmlDeviceGetCount": 1,
             "nvmlDeviceGetHandleByIndex": "gpu0",
             "nvmlDeviceGetName": b"Tesla",
@@ -88,6 +89,16 @@ def test_fields_of_the_record():
             }
         ],
     }
+
+
+def test_the_drivers_version():
+    """Asked for once, by `holter env`; a driver that does not tell it is no data."""
+    silent = Driver()
+    silent.broken["nvmlSystemGetDriverVersion"] = NVMLError(999)
+
+    assert driver_version(Driver) == "570.86.15"
+    with pytest.raises(NoData, match="does not tell its version"):
+        driver_version(lambda: silent)
 
 
 def test_an_idle_gpu_is_not_throttled():

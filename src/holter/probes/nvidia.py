@@ -59,6 +59,18 @@ def load_nvml() -> Any:
     return pynvml
 
 
+def driver_version(load: Callable[[], Any] = load_nvml, patience: float = 10.0) -> str:
+    """The driver's own number, asked for once; raises `NoData` where it does not tell it."""
+    try:
+        nvml = load()
+        said = Aside[Any]().ask(nvml.nvmlSystemGetDriverVersion, patience)
+    except Late as late:
+        raise NoData(f"the NVIDIA driver has not answered for {late.waited:.0f} s") from None
+    except (AttributeError, nvml.NVMLError) as error:
+        raise NoData(f"the NVIDIA driver does not tell its version: {error}") from error
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+
+
 class _Gpu:
     """One GPU: what never changes is asked for once."""
 
