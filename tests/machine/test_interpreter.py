@@ -161,7 +161,7 @@ def test_on_a_machine_without_a_gpu_no_command_is_advised(install: Install) -> N
     install("torch", "9.9", torch_with(None))
     found = asked(NO_GPU)
 
-    assert (found["because"], found["do"]) == ("PyTorch 9.9 is built without GPUs; this machine shows no GPU", "")
+    assert (found["because"], found["do"]) == ("PyTorch 9.9 is built without GPUs; no GPU is seen here", "")
 
 
 def test_a_variable_that_hides_every_gpu_is_told(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

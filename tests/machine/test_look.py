@@ -62,7 +62,7 @@ def test_the_figures_are_this_machines(holter: Holter, bare_python: str) -> None
     assert 0 < found["memory"]["available"] < found["memory"]["total"]
     assert (found["cpu"]["cores"], found["cpu"]["affinity"]) == (os.cpu_count(), len(os.sched_getaffinity(0)))
     assert found["limits"]["open_files"] == 99
-    assert found["disk"]["working folder"]["total"] == disk.f_blocks * disk.f_frsize
+    assert found["disk"]["working"]["total"] == disk.f_blocks * disk.f_frsize
     assert found["python"]["environment"] == "virtual"
     assert found["frameworks"] == found["packages"] == {}
 
@@ -149,6 +149,22 @@ def test_nothing_of_the_user_is_shown(holter: Holter, bare_python: str, tmp_path
         assert MARKER.encode() not in done.stdout + done.stderr
         assert os.uname().nodename not in done.stdout.decode().split()
         assert b"OMP_NUM_THREADS" in done.stdout
+
+
+def test_a_users_name_is_in_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Homes also lie on other disks; a word that only begins like the name is another word."""
+    monkeypatch.setenv("HOME", "/data/people/ada")
+    monkeypatch.setenv("USER", "ada")
+    said = {
+        "a": ["/data/people/ada/venv/bin/python"],
+        "b": "ImportError: /scratch/ada/x.so: gone",
+        "c": "/opt/adam",
+        "d": 7,
+    }
+
+    assert machine._without_user(said) == {
+        "a": ["~/venv/bin/python"], "b": "ImportError: /scratch/***/x.so: gone", "c": "/opt/adam", "d": 7,
+    }  # fmt: skip
 
 
 def test_what_could_not_be_read_says_why_and_is_never_zero(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 _MOST = 200  # runs: one small file is read for each, so that the shell waits for milliseconds
 _HELP_LETTERS = 60
-# Shells take what is offered as it stands: a name that they would read as something else is not offered.
-_PLAIN = re.compile(r"[\w.+=@%][\w.+=@%-]{0,99}", re.ASCII)
+# Shells take what is offered as it stands: a name that they would read as anything but one word is not offered.
+_PLAIN = re.compile(r"[\w.+@%][\w.+@%-]{0,99}", re.ASCII)
 
 
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001

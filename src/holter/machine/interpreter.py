@@ -118,7 +118,7 @@ def framework(python: str, name: str, gpu: Mapping[str, Any]) -> dict[str, Any]:
     elif gpu["there"]:
         because = "it sees none, and does not say why"
     if not gpu["there"]:
-        because, do = f"{because}; this machine shows no GPU" if because else "this machine shows no GPU", ""
+        because, do = f"{because}; no GPU is seen here" if because else "no GPU is seen here", ""
     if gpu["apple"] and name == "tensorflow":
         do = ""  # the build with CUDA that the reason speaks of is not for a Mac
     return {**found, "because": because, "do": do}

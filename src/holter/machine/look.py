@@ -51,12 +51,20 @@ def look(python: str | None = None) -> dict[str, Any]:
         "disk": {name: _or_no_data(partial(_disk, find)) for name, find in _FOLDERS.items()},
         "gpus": _gpus(system, readings),
     }
-    return {
-        **found,
-        **_interpreter(chosen, found["gpus"]),
-        "visible": visible(readings),
-        "variables": named_environment(),
-    }
+    found.update(_interpreter(chosen, found["gpus"]), visible=visible(readings), variables=named_environment())
+    return dict(_without_user(found))
+
+
+def _without_user(value: Any) -> Any:
+    """The same without the user's home, and without the user's name in any path."""
+    if isinstance(value, str):
+        home, name = os.path.expanduser("~"), os.path.basename(os.path.expanduser("~"))
+        value = value.replace(f"{home}/", "~/") if len(home) > 1 else value
+        names = {name, os.environ.get("USER"), os.environ.get("LOGNAME")} - {"", "root", None}
+        return "/".join("***" if part in names else part for part in value.split("/"))
+    if isinstance(value, dict):
+        return {key: _without_user(one) for key, one in value.items()}
+    return [_without_user(one) for one in value] if isinstance(value, list) else value
 
 
 def read_probes() -> dict[str, Reading | NoData]:
@@ -71,7 +79,8 @@ def read_probes() -> dict[str, Reading | NoData]:
                 found[probe.name] = absent
             except Exception as error:
                 found[probe.name] = NoData(f"the probe failed: {type(error).__name__}: {error}")
-    return {name: found.get(name, NoData(f"{platform.system()} has none")) for name in _PROBES}
+    system = "macOS" if platform.system() == "Darwin" else platform.system()
+    return {name: found.get(name, NoData(f"{system} has none")) for name in _PROBES}
 
 
 def _or_no_data(read: Callable[[], Any]) -> Any:
@@ -135,8 +144,8 @@ def _limits(readings: Readings) -> dict[str, Any]:
 
 
 _FOLDERS: dict[str, Callable[[], Path]] = {
-    "working folder": Path.cwd,
-    "temporary folder": lambda: Path(tempfile.gettempdir()),
+    "working": Path.cwd,
+    "temporary": lambda: Path(tempfile.gettempdir()),
     "records": place.home,
 }
 
@@ -170,20 +179,14 @@ def _gpus(system: Any, readings: Readings) -> dict[str, Any]:
     return {"list": rows, "driver": _or_no_data(driver_version), "cuda": nvidia.get("cuda", "")}
 
 
-def _without_home(path: str) -> str:
-    home = os.path.expanduser("~")
-    return path.replace(home, "~", 1) if home != "/" and path.startswith(f"{home}/") else path
-
-
 def _interpreter(chosen: dict[str, Any], gpus: dict[str, Any]) -> dict[str, Any]:
     """`python`, `packages`, `clashes` and `frameworks`."""
     if "no_data" in chosen:
         return dict.fromkeys(("python", "packages", "clashes", "frameworks"), chosen)
     path = chosen["path"]
-    shown = {"path": _without_home(path)}
     said = _or_no_data(lambda: interpreter.packages(path))
     if "no_data" in said:
-        return {"python": {**shown, **said}, **dict.fromkeys(("packages", "clashes", "frameworks"), said)}
+        return {"python": {**chosen, **said}, **dict.fromkeys(("packages", "clashes", "frameworks"), said)}
     known = ("version", "implementation", "machine", "bits", "translated", "environment")
     rows = gpus.get("list") or []
     gpu = {
@@ -198,7 +201,7 @@ def _interpreter(chosen: dict[str, Any], gpus: dict[str, Any]) -> dict[str, Any]
         if any(one in said["packages"] for one in distributions)
     }
     return {
-        "python": {"path": _without_home(said["executable"] or path), **{name: said[name] for name in known}},
+        "python": {"path": said["executable"] or path, **{name: said[name] for name in known}},
         "packages": said["packages"],
         "clashes": {"no_data": said["clashes_unknown"]} if said["clashes_unknown"] else said["clashes"],
         "frameworks": frameworks,

@@ -10,6 +10,7 @@ from holter.views.plain import clean, encodable, fold
 
 _INDENT = 13
 _NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+_FOLDERS = {"working": "working folder", "temporary": "temporary folder", "records": "Holter's records"}
 _KINDS = {"virtual": "in a virtual environment", "conda": "of conda"}
 
 
@@ -22,7 +23,7 @@ def write_machine(found: Mapping[str, Any], stream: TextIO, *, width: int = 80) 
         ("CPU", _cpu(found["cpu"])),
         ("Memory", _memory(found["memory"])),
         ("Limits", _limits(found["limits"])),
-        ("Disk", (f"{name}: {_free(disk)}" for name, disk in found["disk"].items())),
+        ("Disk", (f"{_FOLDERS.get(name, name)}: {_free(disk)}" for name, disk in found["disk"].items())),
         ("GPU", _gpus(found["gpus"])),
         ("Python", [_python(found["python"])]),
         ("Frameworks", _frameworks(found["frameworks"]) if known else ()),
