@@ -98,6 +98,7 @@ def _matches(folder: Path, since: float | None, name: str | None, tag: str | Non
 
 def _row(folder: Path) -> RunRow:
     from holter.diagnosis.core.doctor import verdict
+    from holter.diagnosis.core.examined import examined
     from holter.errors import DamagedRecord
     from holter.figures.summary import peak_memory
     from holter.record.labels import read_labels
@@ -106,7 +107,7 @@ def _row(folder: Path) -> RunRow:
 
     labels = read_labels(folder)
     try:
-        record = open_record(folder)
+        record = examined(open_record(folder))
         found = verdict(record)
         return replace(
             row_of(found), id=folder.name, peak=peak_memory(record, found), tags=labels.tags, note=labels.note
