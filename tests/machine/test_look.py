@@ -159,11 +159,11 @@ def test_a_users_name_is_in_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
         "a": ["/data/people/ada/venv/bin/python"],
         "b": "ImportError: /scratch/ada/x.so: gone",
         "c": "/opt/adam",
-        "d": 7,
+        "d": "ada",
     }
 
     assert machine._without_user(said) == {
-        "a": ["~/venv/bin/python"], "b": "ImportError: /scratch/***/x.so: gone", "c": "/opt/adam", "d": 7,
+        "a": ["~/venv/bin/python"], "b": "ImportError: /scratch/***/x.so: gone", "c": "/opt/adam", "d": "ada",
     }  # fmt: skip
 
 
@@ -243,8 +243,10 @@ def test_without_py_spy_its_line_says_how_to_install_it(monkeypatch: pytest.Monk
 
 
 def test_where_py_spy_may_not_attach_its_line_says_what_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """py-spy's words are recorded from a container without the capability."""
-    refused = "py-spy: Error: Permission Denied: Try running again with elevated permissions"
+    """Recorded: the words of py-spy 0.4.3 for a process that is another user's."""
+    refused = (
+        "py-spy: Permission Denied: Try running again with elevated permissions by going 'sudo env \"PATH=$PATH\" !!'"
+    )
     monkeypatch.setattr(take, "from_py_spy", lambda _pid: ([], refused))
 
     assert str(seen._stacks()).startswith(f"{refused} (")

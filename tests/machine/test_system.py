@@ -62,7 +62,7 @@ if sys.platform == "linux":
         assert system_linux.system(str(tmp_path / "none")).startswith("Linux ")
 
     def test_a_cpu_that_has_no_name_is_no_data(tmp_path: Path) -> None:
-        """/proc/cpuinfo of a Graviton has features and no name; recorded fields."""
+        """As on most ARM servers, where /proc/cpuinfo has numbers alone; constructed."""
         (tmp_path / "cpuinfo").write_text("processor\t: 0\nBogoMIPS\t: 243.75\nCPU implementer\t: 0x41\n")
 
         with pytest.raises(NoData, match="no name of a CPU"):

@@ -57,7 +57,7 @@ def look(python: str | None = None) -> dict[str, Any]:
 
 def _without_user(value: Any) -> Any:
     """The same without the user's home, and without the user's name in any path."""
-    if isinstance(value, str):
+    if isinstance(value, str) and "/" in value:
         home, name = os.path.expanduser("~"), os.path.basename(os.path.expanduser("~"))
         value = value.replace(f"{home}/", "~/") if len(home) > 1 else value
         names = {name, os.environ.get("USER"), os.environ.get("LOGNAME")} - {"", "root", None}

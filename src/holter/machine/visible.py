@@ -35,11 +35,8 @@ def visible(readings: Mapping[str, Reading | NoData]) -> list[dict[str, Any]]:
 
 
 def _row(what: str, found: object) -> dict[str, Any]:
-    return {"what": what, "seen": not isinstance(found, NoData), "because": str(found) if _no(found) else ""}
-
-
-def _no(found: object) -> bool:
-    return isinstance(found, NoData)
+    absent = isinstance(found, NoData)
+    return {"what": what, "seen": not absent, "because": str(found) if absent else ""}
 
 
 def _kernel_log(module: Any) -> NoData | None:
