@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MOST = 200  # runs: one small file is read for each, so that the shell waits for milliseconds
+_MAX_RUNS = 200  # runs: one small file is read for each, so that the shell waits for milliseconds
 _HELP_LETTERS = 60
 # Shells take what is offered as it stands: a name that they would read as anything but one word is not offered.
 _PLAIN = re.compile(r"[\w.+@%][\w.+@%-]{0,99}", re.ASCII)
@@ -34,7 +34,7 @@ def _runs(incomplete: str) -> Iterator[CompletionItem]:
     from holter.views.plain import clean
 
     base, seen = place.home(), set()
-    for run_id in reversed(place.run_ids(base)[-_MOST:]):
+    for run_id in reversed(place.run_ids(base)[-_MAX_RUNS:]):
         try:
             meta = read_meta(place.runs_folder(base) / run_id)
         except DamagedRecord:
