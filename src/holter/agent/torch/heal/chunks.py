@@ -31,6 +31,7 @@ class Call:
         self.size, self.elements = batch_of(self.leaves, state.axis), sum(leaf.numel() for leaf in self.leaves)
         self.axes = batch_axes(self.leaves, self.size, state.axis) if axes is None else axes
         self.program = program  # what is computed from the outputs within the call, by name (`deferred`)
+        self.rules = ()  # what is known of each of its outputs beforehand (`by_sample`)
         # What its memory hangs on, but for the number of samples.
         self.shapes = (
             with_graph,
@@ -96,7 +97,7 @@ class Call:
         args, kwargs = self.build(iter(few))
         found = Call(self.state, self.inner, args, kwargs, self.with_graph)
         found.axes, found.size = self.axes, len(picked)  # two may be the length of another axis, too
-        found.program, found.ignored = self.program, self.ignored
+        found.program, found.rules, found.ignored = self.program, self.rules, self.ignored
         return found
 
     # --- forward ------------------------------------------------------------------------------------------

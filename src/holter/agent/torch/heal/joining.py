@@ -4,6 +4,9 @@ The same look tells whether the samples of a batch depend on each other: then th
 """
 
 from ...heal.leaves import Unsplittable
+from .by_sample import AVERAGE, SHOWN, SUM
+
+ZERO = "zero"  # of both samples: whether it is a sum or a mean can't be seen
 
 
 class Rows:
@@ -38,13 +41,17 @@ class Weighted:
     def empty(self, output, _size):
         return output.new_zeros(output.shape)
 
-    def put(self, full, output, _begin, _end, weight):
+    def put(self, full, output, begin, _end, weight):
+        if self.rule == ZERO and bool(output.any()):
+            raise Unsplittable("a loss or figure was zero for all that it could be shown by")
         if full.is_floating_point():
             full.add_(output * weight)
         elif self.rule == "sum":
             full.add_(output)
+        elif begin and not full.equal(output):
+            raise Unsplittable("a figure of the whole batch is another for each chunk")
         else:
-            full.copy_(output)  # a number that is the same for every chunk
+            full.copy_(output)
 
     def gradient(self, full, _begin, _end, weight):
         return full * weight
@@ -52,7 +59,7 @@ class Weighted:
 
 def weight(rule, counts, begin, end, size):
     """What a chunk's loss counts for in the full batch's."""
-    if rule == "sum":
+    if rule in ("sum", ZERO):
         return 1.0
     if rule == "mean":
         return (end - begin) / size
@@ -69,7 +76,7 @@ def label_counts(torch, leaves, axes, ignored):
     """
     found = {}
     for n, (leaf, axis) in enumerate(zip(leaves, axes)):  # noqa: B905
-        if axis != 0 or leaf.dtype is not torch.long or leaf.dim() > 2:
+        if axis != 0 or leaf.dtype not in (torch.long, torch.uint8):
             continue
         for name, labels in (("labels", leaf), ("shifted", leaf[:, 1:] if leaf.dim() == 2 else None)):
             for label in ignored if labels is not None else ():
@@ -90,24 +97,26 @@ def unlike(torch, counts):
     return tuple(pair[1:]) if pair[0] else None
 
 
-def learn(torch, together, one, two, counts, picked):
+def learn(torch, together, one, two, counts, picked, rules=()):
     """What each output is, from a pair of samples run together and one by one.
 
-    `picked` are the rows of the two samples in the batch that the counts are of.
+    `picked` are the rows of the two samples in the batch that the counts are of; `rules` is what is known of each
+    output beforehand (`by_sample`).
     """
     if not len(together) == len(one) == len(two):
         raise Unsplittable("the model gives other outputs for other batch sizes")
-    found = [_learn_one(torch, *three, counts, picked) for three in zip(together, one, two)]  # noqa: B905
+    rules = rules or [SHOWN] * len(together)
+    found = [_learn_one(torch, *four, counts, picked) for four in zip(together, one, two, rules)]  # noqa: B905
     for kind, output in zip(found, together):  # noqa: B905
         kind.shape, kind.dtype = tuple(output.shape), output.dtype
     return found
 
 
-def _learn_one(torch, together, first, second, counts, picked):
+def _learn_one(torch, together, first, second, known, counts, picked):
     if together.dim() != first.dim() or first.dim() != second.dim():
         raise Unsplittable("an output has another shape for other batch sizes")
     if together.shape == first.shape:
-        return Weighted(_rule(together, first, second, counts, picked))
+        return Weighted(_rule(together, first, second, known, counts, picked))
     differ = [d for d in range(together.dim()) if together.shape[d] != first.shape[d]]
     if len(differ) != 1 or together.shape[differ[0]] != first.shape[differ[0]] + second.shape[differ[0]]:
         raise Unsplittable("an output of shape %s does not follow the batch" % (tuple(together.shape),))
@@ -120,14 +129,18 @@ def _learn_one(torch, together, first, second, counts, picked):
     return Rows(axis, first.shape[axis])
 
 
-def _rule(together, first, second, counts, picked):
+def _rule(together, first, second, known, counts, picked):
+    if known in (SHOWN, AVERAGE) and not any(bool(one.any()) for one in (together, first, second)):
+        return ZERO
     if not together.is_floating_point():
-        if together.equal(first) and together.equal(second):
+        if known != SUM and together.equal(first) and together.equal(second):
             return "mean"
         return "sum" if together.equal(first + second) else _unclear()
     a, b = picked
     rules = [(name, *_shares(n[a], n[b])) for name, n in counts.items() if float(n[a]) != float(n[b])]
     rules += [("mean", 0.5, 0.5), ("sum", 1.0, 1.0)]
+    if known != SHOWN:
+        rules = [one for one in rules if one[0] == known or (known == AVERAGE and one[0] != "sum")]
     # Two ways of counting may both come close: the closest is the true one.
     gaps = [(float((first * x + second * y - together).abs().max()), n, name) for n, (name, x, y) in enumerate(rules)]
     _, n, name = min(gaps)

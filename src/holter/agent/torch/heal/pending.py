@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from ...heal.leaves import Unsplittable, bytes_of, take_out
 from ..observe.visibility import modules_of
+from . import by_sample
 from .around import Around
 from .chunks import Call, cut_class
 from .unread import may_be_read
@@ -20,10 +21,9 @@ _SHAPES = frozenset(("view", "reshape"))
 class Operation:
     """One that was taken down: what is called, on which values, and under which modes."""
 
-    def __init__(self, func, name, words, build, sources, modes, slots):
+    def __init__(self, func, name, words, build, sources, modes, slots, shapes):
         self.func, self.name, self.words, self.build = func, name, words, build
-        self.sources, self.modes, self.slots = sources, modes, slots
-        self.ignored = None  # the label that a loss leaves out
+        self.sources, self.modes, self.slots, self.shapes = sources, modes, slots, shapes
 
     def run(self, torch, values, outer, size, rows):
         """Its tensors, for `rows` of the `size` samples."""
@@ -31,8 +31,13 @@ class Operation:
         if self.name in _SHAPES and rows != size:
             args = _for_rows(args, size, rows)
         (autocast, graded), found = self.modes, []
+        wanted = [(shape[0] // size * rows, *shape[1:]) if shape else shape for shape in self.shapes]
         with autocast(), torch.set_grad_enabled(graded and torch.is_grad_enabled()):
+            if self.name == "squeeze" and rows != size:  # of a single sample it would take that axis, too
+                return [args[0].reshape(wanted[0])]
             take_out(self.func(*args, **kwargs), lambda thing: isinstance(thing, torch.Tensor), found)
+        if [tuple(one.shape) for one in found] != wanted:
+            raise Unsplittable("%s makes something else of fewer samples" % self.name)
         return found
 
 
@@ -55,6 +60,7 @@ class Pending:
         self.outer, self.versions = [], []  # tensors of the script's that they take
         self.fakes = dict(enumerate(fakes))  # slot -> its shape and kind, without elements
         self.base = len(fakes)
+        self.rules = {n: by_sample.SAMPLES if fake.dim() else by_sample.SHOWN for n, fake in self.fakes.items()}
         self.alive = {}  # slot -> weakly, the tensor that the script holds
         self.reals = {}  # slot -> the tensor itself, with its graph
         self.chunks = []  # those of the first time, with the random state before each
@@ -103,14 +109,21 @@ class Pending:
             fakes, rebuild = self._faked(func, build, sources)
         except Exception:
             fakes = []  # its shape hangs on its elements, or it is the script's own error: PyTorch's to say
-        if not fakes or not all(self._is_of_samples(fake) for fake in fakes):
+        given = [(leaf, self.rules[n] if kind == "slot" else None) for leaf, (kind, n) in zip(leaves, sources)]  # noqa: B905
+        rules = [
+            by_sample.rule(name, args, kwargs, given, self.call.size, fake) if self._is_of_samples(fake) else None
+            for fake in fakes
+        ]  # fmt: skip
+        if not fakes or None in rules:
             del self.outer[taken:], self.versions[taken:]
             return None
         slots = [len(self.fakes) + n for n in range(len(fakes))]
         self.fakes.update(zip(slots, fakes))  # noqa: B905
+        self.rules.update(zip(slots, rules))  # noqa: B905
         words = _literals(name, args, kwargs, self.state.is_tensor)
         modes = self.state.autocast(), self.torch.is_grad_enabled()
-        self.operations.append(Operation(func, name, words, build, sources, modes, slots))
+        shapes = [tuple(fake.shape) for fake in fakes]
+        self.operations.append(Operation(func, name, words, build, sources, modes, slots, shapes))
         return rebuild(iter([self._taken_down(slot) for slot in slots]))
 
     def _is_plain(self, leaf):
@@ -178,9 +191,10 @@ class Pending:
         """Its elements without a graph."""
         if slot in self.reals:
             return self.reals[slot].detach()
+        below = self._numbers_below(slot) if self.rules[slot] == by_sample.OTHER else [slot]
         with self.torch.no_grad():
             try:
-                return self._computed([slot])[0]
+                return self._replayed(slot, dict(zip(below, self._computed(below))), None)  # noqa: B905
             except Unsplittable:
                 return self._replayed(slot, {}, self._outputs_alone)
 
@@ -193,17 +207,18 @@ class Pending:
         others = [
             n for n, ref in self.alive.items()
             if n != slot and n not in self.reals and ref() is not None and bytes_of([self.fakes[n]]) <= limit
+            and self.rules[n] != by_sample.OTHER
         ]  # fmt: skip
+        tries = []
+        if self.rules[slot] != by_sample.OTHER:
+            tries = [([slot, *others], for_backward), ([slot], for_backward)]
         sources = self._numbers_below(slot)
-        tries = [([slot, *others], for_backward), ([slot], for_backward)]
         if sources != [slot] and len(sources) == 1:
-            tries.append((sources, False))
+            tries += [([*sources, *(n for n in others if n not in sources)], False), (sources, False)]
         for slots, exact in tries:
             try:
                 call = self._composed(slots, True)
                 call.examine()
-                if not self._may_be_added_up(call.kinds[0]):
-                    raise Unsplittable("something is added to a sum over the samples")
                 self._check_untouched(call)
                 call.seed, call.exact = (None if exact else self.state.seed), exact
                 with self._as_called(call):
@@ -224,16 +239,6 @@ class Pending:
         if losses and self.call.module.training:
             with self.torch.enable_grad():
                 self._reduce(losses[-1], False)
-
-    def _may_be_added_up(self, kind):
-        """Tell whether a sum over the samples has nothing added to it, which each chunk would add once more."""
-        if getattr(kind, "rule", "") != "sum":
-            return True
-        return all(
-            one.words is None or all(which == "slot" for which, _ in one.sources)
-            for one in self.operations
-            if all(not self.fakes[n].dim() for which, n in one.sources if which == "slot")
-        )
 
     def _computed(self, slots):
         """The elements of these for the full batch, without a graph."""
@@ -348,6 +353,7 @@ class Pending:
         args, kwargs = base.build(iter(base.leaves))
         call = Call(self.state, inner, (args, kwargs, cut), {}, with_graph, axes, program)
         call.autocast, call.again = base.autocast, self._chunks_again()
+        call.rules = [self.rules[slot] for slot in slots]
         return call
 
     def _numbers_below(self, slot):
@@ -405,7 +411,7 @@ def _takes_all_samples(index):
 
 
 def _literals(name, args, kwargs, is_tensor):
-    """What an operation was given beside tensors; None where, whatever it is, numbers add up as before."""
+    """What an operation was given beside tensors; not what is multiplied with, which may change with each step."""
     if name.strip("_").lstrip("r") in ("mul", "div", "truediv", "true_divide"):
         return None
     plain = []

@@ -73,7 +73,7 @@ def _prove_pair(state, pair, around, mode, counts, picked):
             "it draws random numbers of its own (rand, randint, randperm), which may belong to the whole batch"
         )
     state.draws = state.draws or mode.met or any(layer.training for layer, _ in mode.recurrent)
-    pair.kinds = joining.learn(torch, together, first, second, counts, picked)
+    pair.kinds = joining.learn(torch, together, first, second, counts, picked, pair.rules)
     together = first = second = None
     if state.is_mixed():
         _check_in_full_precision(state, pair, counts, picked)
@@ -94,7 +94,7 @@ def _check_in_full_precision(state, pair, counts, picked):
     except Exception as error:
         let_go(error)
         return
-    joining.learn(state.torch, together, first, second, counts, picked)
+    joining.learn(state.torch, together, first, second, counts, picked, pair.rules)
 
 
 @contextmanager
