@@ -38,6 +38,14 @@ _TAKEN_DOWN = frozenset((
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity", "gaussian_nll_loss",
     "poisson_nll_loss",
 ))  # fmt: skip
+# What is told of the tensor itself, and no attribute of it.
+_VIEWS = frozenset(("T", "H", "mT", "mH", "real", "imag"))
+# What is hung on a tensor, so that a backward meets it there.
+_HUNG_ON = frozenset(("__set__", "register_hook", "register_post_accumulate_grad_hook", "retain_grad"))
+_OPERATORS = frozenset((
+    "__iadd__", "__isub__", "__imul__", "__idiv__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__iand__",
+    "__ior__", "__ixor__", "__ilshift__", "__irshift__", "__imatmul__",
+))  # fmt: skip
 _IN_PLACE = {"add_": "add", "sub_": "sub", "mul_": "mul", "div_": "div", "__idiv__": "div"}  # `loss += more`
 
 
@@ -75,9 +83,7 @@ class Deferring:
         """What a model is called with, where that is the output of another."""
         if self.fake_mode is None:
             return args, kwargs
-        leaves = []
-        build = take_out((args, kwargs), lambda thing: type(thing) is self.kind, leaves)
-        return build(iter([_itself(leaf) for leaf in leaves])) if leaves else (args, kwargs)
+        return _made_real(self.kind, args, kwargs)
 
     def small(self, state):
         """Up to so many bytes outputs are kept, in case they are read later."""
@@ -137,6 +143,7 @@ def deferred_class(torch):
             if pending is None:
                 return self.itself.backward(*args, **kwargs)
             plain = not args and kwargs.get("gradient") is None and not kwargs.get("create_graph")
+            args, kwargs = _made_real(type(self), args, kwargs)
             with torch.enable_grad():
                 real = pending.real(self.slot, plain)
             found = real.backward(*args, **kwargs)
@@ -148,7 +155,12 @@ def deferred_class(torch):
             name, kwargs = getattr(func, "__name__", ""), kwargs or {}
             if name == "__get__" and getattr(func, "__self__", None) is torch.Tensor.data:
                 func, name = torch.Tensor.detach, "detach"
-            if name in _METADATA or name in ("__get__", "__set__"):
+            if name == "__get__" and getattr(getattr(func, "__self__", None), "__name__", "") in _VIEWS:
+                name = "view of another kind"
+            if name in _METADATA or name == "__get__":
+                made = args[0] if type(args[0]) is cls and name != "__hash__" else None
+                if made is not None and made.itself is not None:
+                    return func(made.itself, *args[1:], **kwargs)
                 with torch._C.DisableTorchFunctionSubclass():
                     return func(*args, **kwargs)
             if name in _IN_PLACE and type(args[0]) is cls:
@@ -159,10 +171,34 @@ def deferred_class(torch):
         def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
             leaves = []
             build = take_out((args, kwargs or {}), lambda thing: type(thing) is cls, leaves)
+            if func._schema.is_mutable:
+                for leaf in leaves:
+                    _settle(leaf)
             args, kwargs = build(iter([_elements(leaf) for leaf in leaves]))
             return func(*args, **kwargs)
 
     return Deferred
+
+
+def _settle(made):
+    """Before something is written to it or hung on it: it has to be the tensor that the script takes it for."""
+    if made.itself is None and not made.pending.closed:
+        made.pending.settle(made.slot)
+
+
+def _made_real(cls, args, kwargs):
+    leaves = []
+    build = take_out((args, kwargs), lambda thing: type(thing) is cls, leaves)
+    return build(iter([_itself(leaf) for leaf in leaves])) if leaves else (args, kwargs)
+
+
+def _changed(name, args, kwargs):
+    """What an operation writes to, or hangs something on, by the names that PyTorch gives such operations."""
+    found = list(kwargs["out"]) if isinstance(kwargs.get("out"), (list, tuple)) else [kwargs.get("out")]
+    in_place = name[-1:] == "_" != name[-2:-1] or name == "__setitem__" or name in _OPERATORS
+    if in_place or name in _HUNG_ON or kwargs.get("inplace") or (name == "relu" and args[1:] and args[1]):
+        found.append(args[0])
+    return found
 
 
 def _elements(made):
@@ -180,14 +216,19 @@ def _apply(cls, torch, func, name, args, kwargs):
     """An operation: taken down, or done with the tensors themselves."""
     leaves = []
     build = take_out((args, kwargs), lambda thing: type(thing) is cls, leaves)
+    changed = [one for one in _changed(name, args, kwargs) if type(one) is cls]
+    for made in changed:
+        _settle(made)
     own = all(_is_as_made(torch, leaf) for leaf in leaves)
     waiting = {leaf.pending for leaf in leaves if leaf.itself is None}
-    if own and len(waiting) == 1 and name in _TAKEN_DOWN:
+    if own and len(waiting) == 1 and name in _TAKEN_DOWN and not changed:
         some, more = build(iter([leaf if leaf.itself is None else leaf.itself for leaf in leaves]))
         found = waiting.pop().guarded_take_down(func, name, some, more)
         if found is not None:
             return found
     if own:
+        for leaf in sorted((leaf for leaf in leaves if leaf.itself is None), key=lambda leaf: leaf.slot):
+            _itself(leaf)  # what others are made of comes first: they hang on it
         leaves = [_itself(leaf) for leaf in leaves]
         args, kwargs = build(iter(leaves))
     if any(type(leaf) is cls for leaf in leaves):
@@ -205,17 +246,17 @@ def _itself(made):
 
 def _is_as_made(torch, made):
     """False where somebody has given it another place in the graph: a function of the script's, `requires_grad_`."""
-    plain = torch._C.TensorBase
+    with torch._C.DisableTorchFunctionSubclass():
+        graded, node = made.requires_grad, made.grad_fn
     if not made.graded:
-        return not plain.requires_grad.__get__(made)
-    node = plain.grad_fn.__get__(made)
+        return not graded
     return node is not None and getattr(node, "call", None) is made.call
 
 
 def _in_place(cls, torch, name, args, kwargs):
-    """Whoever holds the tensor holds the result from here on; a view that was made of it before would not."""
+    """Whoever holds the tensor holds the result from here on, where no other shares its memory."""
     made = args[0]
-    if made.itself is None and not made.shape:
+    if made.itself is None and not made.shape and not made.pending.is_shared(made.slot):
         found = _apply(cls, torch, getattr(torch.Tensor, _IN_PLACE[name]), _IN_PLACE[name], args, kwargs)
         if type(found) is cls and found.shape == made.shape and found.dtype == made.dtype:
             made.slot, made.moved = found.slot, True

@@ -16,6 +16,11 @@ from .chunks import Call, cut_class
 from .unread import may_be_read
 
 _SHAPES = frozenset(("view", "reshape"))
+# What they give may lie where what they were given does.
+_SHARING = frozenset((
+    "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "__getitem__", "detach", "contiguous", "to",
+    "type_as", "float", "half", "bfloat16", "double", "long", "int", "bool",
+))  # fmt: skip
 
 
 class Operation:
@@ -63,6 +68,7 @@ class Pending:
         self.rules = {n: by_sample.SAMPLES if fake.dim() else by_sample.SHOWN for n, fake in self.fakes.items()}
         self.alive = {}  # slot -> weakly, the tensor that the script holds
         self.reals = {}  # slot -> the tensor itself, with its graph
+        self.plain, self.asked = {}, set()  # slot -> its elements without a graph; which were asked for before
         self.chunks = []  # those of the first time, with the random state before each
         self.closed = False  # the weights may be others by now
         self.training = [(layer, layer.training) for layer in modules_of(call.module)]
@@ -161,22 +167,72 @@ class Pending:
     def real(self, slot, for_backward=False):
         """The tensor that one without elements stands for, with its graph where it has one."""
         fake = self.fakes[slot]
-        if slot not in self.reals and not fake.dim() and not fake.requires_grad:
+        if slot in self.reals or self._hangs_on_reals(slot):
+            return self._whole(slot)
+        if not fake.dim() and not fake.requires_grad:
             self._reduce_along()
         if slot not in self.reals and not (fake.requires_grad and self.torch.is_grad_enabled()):
             found = self.elements(slot)
             if not fake.requires_grad:
                 self._found([slot], [found])
+            elif slot in self.asked:  # a loop over its rows, say
+                self.plain[slot] = found
+            self.asked.add(slot)
             return found
         if slot not in self.reals and not fake.dim():
             self._reduce(slot, for_backward)
-        try:
-            return self._replayed(slot, self.reals, self._full_batch)
-        except Unsplittable as error:
-            if not self.state.budget.wall.at():
-                self.call.refuse(str(error))
-        # It was our wall that it failed at: the kernel may allow it.
-        return self._replayed(slot, self.reals, self._at_once)
+        return self._whole(slot)
+
+    def _whole(self, slot):
+        """As PyTorch itself makes it, of what is there already or of the outputs of the full batch."""
+        with self.torch.enable_grad():
+            try:
+                return self._replayed(
+                    slot, self.reals, self._full_batch if self.call.with_graph else self._outputs_alone
+                )
+            except Unsplittable as error:
+                if not self.state.budget.wall.at():
+                    self.call.refuse(str(error))
+            # It was our wall that it failed at: the kernel may allow it.
+            return self._replayed(slot, self.reals, self._at_once)
+
+    def settle(self, slot):
+        """Before it is written to, or something is hung on it: with it all that is made of it, or of the same memory.
+
+        Numbers are made of their chunks even then, and all else of the outputs of the full batch.
+        """
+        root = self._shares_with(slot)
+        of_it = [n for n, ref in self.alive.items() if ref() is not None and n not in self.reals]
+        with self.torch.enable_grad():
+            if not self.fakes[root].dim():
+                self.real(root)
+                of_it = [n for n in of_it if root in self._below(n)]
+            for n in sorted({*of_it, slot}):
+                self._whole(n)
+
+    def is_shared(self, slot):
+        """Tell whether another tensor that is held may lie in the same memory."""
+        root = self._shares_with(slot)
+        return root != slot or any(
+            n != slot and ref() is not None and self._shares_with(n) == root for n, ref in self.alive.items()
+        )
+
+    def _shares_with(self, slot):
+        """The first in whose memory this one may lie."""
+        made_by = next((one for one in self.operations if slot in one.slots), None)
+        if made_by is None or made_by.name not in _SHARING:
+            return slot
+        return self._shares_with(next(n for which, n in made_by.sources if which == "slot"))
+
+    def _below(self, slot):
+        """This and all that it is made of."""
+        made_by = next((one for one in self.operations if slot in one.slots), None)
+        sources = [n for which, n in made_by.sources if which == "slot"] if made_by is not None else []
+        return {slot}.union(*map(self._below, sources))
+
+    def _hangs_on_reals(self, slot):
+        """Tell whether it is made of what the script has been given: hooks may be on that, or it may be in a graph."""
+        return not self._below(slot).isdisjoint(self.reals)
 
     def _found(self, slots, tensors):
         """The tensors themselves, for whoever holds one without elements: it goes by this from here on."""
@@ -189,8 +245,10 @@ class Pending:
 
     def elements(self, slot):
         """Its elements without a graph."""
-        if slot in self.reals:
-            return self.reals[slot].detach()
+        if self._hangs_on_reals(slot):
+            return self._whole(slot).detach()
+        if slot in self.plain:
+            return self.plain[slot]
         below = self._numbers_below(slot) if self.rules[slot] == by_sample.OTHER else [slot]
         with self.torch.no_grad():
             try:
@@ -207,7 +265,8 @@ class Pending:
         others = [
             n for n, ref in self.alive.items()
             if n != slot and n not in self.reals and ref() is not None and bytes_of([self.fakes[n]]) <= limit
-            and self.rules[n] != by_sample.OTHER
+            and self.rules[n] != by_sample.OTHER and n not in self.plain
+            and self._shares_with(n) != self._shares_with(slot)
         ]  # fmt: skip
         tries = []
         if self.rules[slot] != by_sample.OTHER:
@@ -227,7 +286,12 @@ class Pending:
             except Unsplittable:
                 continue
             self._has_run(call)
-            self._found(slots, found)
+            self._found(slots[:1], found[:1])
+            for n, tensor in zip(slots[1:], found[1:]):  # noqa: B905
+                if not self.fakes[n].requires_grad:
+                    self._found([n], [tensor])
+                else:  # what is hung on it later must be met by what it is part of: it is not taken out of this graph
+                    self.plain[n] = tensor.detach()
             return
 
     def _reduce_along(self):
@@ -375,7 +439,7 @@ class Pending:
                 made.kept = self.elements(made.slot)
         if not self.chunks and self.state.has_statistics():
             self._computed([])
-        self.operations, self.outer, self.reals = [], [], {}
+        self.operations, self.outer, self.reals, self.plain = [], [], {}, {}
 
 
 class _Later:
