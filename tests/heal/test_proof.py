@@ -194,6 +194,13 @@ class Checkpointed(Net):
         return self.last(checkpoint(self.hidden, x, use_reentrant=False))
 
 
+class Reentrant(Net):
+    """Its hidden layer's gradients come from a backward within the backward, and go past whoever asked for it."""
+
+    def forward(self, x: Any) -> Any:
+        return self.last(checkpoint(self.hidden, x + 0 * self.last.weight.sum(), use_reentrant=True))
+
+
 class Chancy(Net):
     def forward(self, x: Any) -> Any:
         return super().forward(x) * (1.0 if random.random() < 0.5 else 2.0)
@@ -299,6 +306,7 @@ DECLINED: dict[str, tuple[Callable[[], nn.Module], Step, str]] = {
     "the size of the last batch": (Measuring, squares, "each call changes Measuring.sizes"),
     "a running mean": (Codebook, squares, "each call changes Codebook.mean"),
     "running statistics of samples": (Instances, squares, "each call changes InstanceNorm1d.running_mean"),
+    "a reentrant checkpoint": (Reentrant, squares, "a backward within its own gives its weights gradients"),
     "a weight from elsewhere": (Borrowing, squares, "weights that are not found among its own"),
     "weights in a list": (Listed, squares, "weights that are not found among its own"),
     "Python's random numbers": (Chancy, squares, "Python's or NumPy's generators"),

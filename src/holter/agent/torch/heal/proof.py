@@ -208,6 +208,7 @@ def _check_gradients(state, pair, rounds):
     start = RandomState(torch, state.device)
     pair.counts = joining.label_counts(torch, pair.leaves, pair.axes, pair.ignored)
     weights.forget()
+    before = [(weight, weight.grad, weight.grad is not None and weight.grad._version) for weight in weights.weights]
     try:
         pair.chunks, pair.kept = [(0, 2, start)], pair.run(0, 2)
         given = [_given_for(torch, output) for output in pair.kept[1]]
@@ -218,6 +219,13 @@ def _check_gradients(state, pair, rounds):
         rests = [_size(stand_in.grad) for stand_in in weights.stand_ins]
     finally:
         weights.forget()
+        past = [
+            one for one in before if one[0].grad is not one[1] or (one[2] is not False and one[1]._version != one[2])
+        ]
+        for weight, gradient, _ in past:  # what both have added to a gradient that was there cancels
+            weight.grad = gradient
+    if past:
+        raise Unsplittable("a backward within its own gives its weights gradients (a reentrant checkpoint)")
     for one, other in zip(wanted, found):  # noqa: B905
         sizes.append(_size(one))
         rests.append(None if one is None and other is None else _size(one + other))

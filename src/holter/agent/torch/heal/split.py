@@ -49,6 +49,7 @@ class Split:
         self.next_look = 0.0
         self.is_tensor = lambda thing: issubclass(type(thing), torch.Tensor)
         self.unseen = Unseen(torch)
+        self.in_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)
         self.budgets, self.cache_release = {}, {}  # by device
         self.deferring = Deferring(self)
         self.optimizers = weakref.WeakSet()
@@ -99,6 +100,10 @@ class Split:
         """Tell whether somebody looks at each operation, or transforms the call: then it is not ours to touch."""
         torch = self.torch
         if not self.unseen.alone() or torch.autograd.forward_ad._current_level >= 0:
+            return True
+        if (
+            self.in_backward() >= 0
+        ):  # a part that is computed again there (torch.utils.checkpoint) belongs to that graph
             return True
         return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
