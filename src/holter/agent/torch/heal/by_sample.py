@@ -36,6 +36,16 @@ def rule(name, args, kwargs, given, size, made):
     return SAMPLES if made.dim() else _reduced(name, kwargs, given)
 
 
+def has_wrong_labels(name, args, kwargs, of_own_kind):
+    """Tell whether a loss will say that a label is no class: on a CPU it does so at once, where it may be caught."""
+    if name not in _OF_LABELS or of_own_kind(args[1]) or not args[1].is_cpu or args[1].is_floating_point():
+        return False
+    counted = args[1][args[1] != kwargs.get("ignore_index", -100)]
+    return (
+        bool(counted.numel()) and not 0 <= int(counted.min()) <= int(counted.max()) < args[0].shape[args[0].dim() > 1]
+    )
+
+
 def _alike(given, size):
     """Tell whether all that holds samples has as many axes: otherwise each would meet all others."""
     return len({leaf.dim() for leaf, one in given if one is not None or (leaf.dim() and not leaf.shape[0] % size)}) == 1

@@ -7,11 +7,12 @@ it; those before it are dropped, and computed once more from the same inputs, we
 
 import functools
 import weakref
+from contextlib import contextmanager
 from typing import Any
 
 from ...heal.leaves import Unsplittable, batch_axes, batch_of, bytes_of, rows_of, take_out
 from ...heal.out_of_memory import forget, oom_error
-from ..observe.visibility import weights_of
+from ..observe.visibility import modules_of, weights_of
 from . import joining, proof
 from .around import Around, RandomState
 from .split_state import LOSS_PER_OUTPUT
@@ -31,6 +32,7 @@ class Call:
         self.size, self.elements = batch_of(self.leaves, state.axis), sum(leaf.numel() for leaf in self.leaves)
         self.axes = batch_axes(self.leaves, self.size, state.axis) if axes is None else axes
         self.program = program  # what is computed from the outputs within the call, by name (`deferred`)
+        self.operations = ()  # those
         self.rules = ()  # what is known of each of its outputs beforehand (`by_sample`)
         # What its memory hangs on, but for the number of samples.
         self.shapes = (
@@ -52,6 +54,7 @@ class Call:
         self.gathered: "Any" = None  # the gradients, where they were computed along with the outputs
         self.seed: "Any" = None  # what they were computed for: the gradient of the first output, or one
         self.exact = False  # nothing but one will be asked for
+        self.tables: "Any" = ()  # the attributes of its layers, with what they were when it was called
 
     def _pairs(self):
         return zip(self.leaves, self.axes)  # noqa: B905
@@ -100,10 +103,26 @@ class Call:
         found.program, found.rules, found.ignored = self.program, self.rules, self.ignored
         return found
 
+    @contextmanager
+    def as_called(self):
+        """Its layers are as they were when it was called: in training or not, with an adapter or without."""
+        now = []
+        for table, before in self.tables:
+            for key, value in before.items():
+                if key in table and table[key] is not value and not key.startswith("_flat_weight"):
+                    now.append((table, key, table[key]))
+                    table[key] = value
+        try:
+            yield
+        finally:
+            for table, key, value in now:
+                table[key] = value
+
     # --- forward ------------------------------------------------------------------------------------------
 
     def examine(self):
         """Before a first chunk: how the outputs join, proven once, and what is needed for that."""
+        self.tables = [(layer.__dict__, dict(layer.__dict__)) for layer in modules_of(self.module)]
         self.kinds, self.ignored = self.state.kinds(self)
         self.counts = joining.label_counts(self.torch, self.leaves, self.axes, self.ignored)
         by_label = any(isinstance(getattr(kind, "rule", None), tuple) for kind in self.kinds)
@@ -254,7 +273,7 @@ class Call:
         if not self.chunks:
             self._cut(state.rows_for(self) or state.min_rows, RandomState(self.torch, self.device))
         try:
-            with state.budget.wall:
+            with state.budget.wall, self.as_called():
                 found = self._all_chunks(gradients)
                 while found is None:
                     found = self._in_smaller_chunks(gradients)
@@ -347,9 +366,10 @@ class Call:
             rows_of(of_inputs[at], self.axes[n], begin, end).copy_(tensor.grad)
 
     def _versions(self):
-        weights = (weight for weight in weights_of(self.module) if weight.requires_grad) if self.with_graph else ()
         is_plain = self.state.split.unseen.is_plain  # a lazy layer's weight has no version before its first call
-        return [one._version for one in (*self.leaves, *weights) if is_plain(one) and not one.is_inference()]
+        leaves, weights = ([one for one in some if is_plain(one)] for some in (self.leaves, weights_of(self.module)))
+        counts = [one._version for one in (*leaves, *weights) if not one.is_inference()]
+        return counts, [weight.data_ptr() for weight in weights]
 
     def is_untouched(self):
         """Tell whether inputs and weights are as they were before the call."""
@@ -378,6 +398,8 @@ def cut_class(torch):
         def backward(ctx, *gradients):
             if torch.is_grad_enabled():
                 ctx.call.refuse("second-order gradients are taken through the model")
-            return (None, None, *ctx.call.backward(gradients))
+            found = ctx.call.backward(gradients)
+            ctx.call.state.split.deferring.after_backward(ctx.call.state)
+            return (None, None, *found)
 
     return Cut

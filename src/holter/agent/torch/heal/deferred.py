@@ -16,6 +16,7 @@ import weakref
 from importlib import import_module
 
 from ...heal.leaves import bytes_of, take_out
+from ...heal.out_of_memory import drop_own_frames
 from .pending import Pending
 
 _SMALL_SHARE = 0.02  # of the limit
@@ -105,7 +106,7 @@ class Deferring:
 
     def _close(self, concerns):
         """The weights of some models are about to change."""
-        for one in [one for one in self.pending if not one.closed and concerns(one.state)]:
+        for one in [one for one in self.pending if not one.closed and concerns(one)]:
             try:
                 one.close()
             except Exception as error:
@@ -114,7 +115,7 @@ class Deferring:
 
     def _before_step(self, optimizer, *_args):
         changed = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-        self._close(lambda state: any(id(weight) in changed for weight in state.weights.weights))
+        self._close(lambda one: any(id(thing) in changed for thing in one.hangs_on()))
         self.within_step = True
 
     def _after_step(self, *_args):
@@ -123,7 +124,8 @@ class Deferring:
     def after_backward(self, state):
         """Within an update that runs forward and backward itself, or without an optimizer, weights change next."""
         if self.within_step or state.is_updated_by_hand():
-            self._close(lambda other: other is state)
+            engine = self.torch.autograd.Variable._execution_engine
+            engine.queue_callback(lambda: self._close(lambda one: one.state is state))
 
 
 @functools.lru_cache(maxsize=1)
@@ -146,9 +148,7 @@ def deferred_class(torch):
             args, kwargs = _made_real(type(self), args, kwargs)
             with torch.enable_grad():
                 real = pending.real(self.slot, plain)
-            found = real.backward(*args, **kwargs)
-            pending.deferring.after_backward(pending.state)
-            return found
+            return real.backward(*args, **kwargs)
 
         @classmethod
         def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -163,9 +163,13 @@ def deferred_class(torch):
                     return func(made.itself, *args[1:], **kwargs)
                 with torch._C.DisableTorchFunctionSubclass():
                     return func(*args, **kwargs)
-            if name in _IN_PLACE and type(args[0]) is cls:
-                return _in_place(cls, torch, name, args, kwargs)
-            return _apply(cls, torch, func, name, args, kwargs)
+            try:
+                if name in _IN_PLACE and type(args[0]) is cls:
+                    return _in_place(cls, torch, name, args, kwargs)
+                return _apply(cls, torch, func, name, args, kwargs)
+            except BaseException as error:
+                drop_own_frames(error)
+                raise
 
         @classmethod
         def __torch_dispatch__(cls, func, types, args=(), kwargs=None):

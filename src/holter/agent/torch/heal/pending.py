@@ -5,54 +5,24 @@ whatever else is wanted is computed for the full batch (`deferred` says when).
 """
 
 import functools
+import logging
 import weakref
 from contextlib import contextmanager
 
 from ...heal.leaves import Unsplittable, bytes_of, take_out
-from ..observe.visibility import modules_of
+from ..observe.visibility import weights_of
 from . import by_sample
 from .around import Around
 from .chunks import Call, cut_class
+from .operation import Operation, literals, takes_all_samples
 from .unread import may_be_read
 
-_SHAPES = frozenset(("view", "reshape"))
+_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 # What they give may lie where what they were given does.
 _SHARING = frozenset((
     "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "__getitem__", "detach", "contiguous", "to",
     "type_as", "float", "half", "bfloat16", "double", "long", "int", "bool",
 ))  # fmt: skip
-
-
-class Operation:
-    """One that was taken down: what is called, on which values, and under which modes."""
-
-    def __init__(self, func, name, words, build, sources, modes, slots, shapes):
-        self.func, self.name, self.words, self.build = func, name, words, build
-        self.sources, self.modes, self.slots, self.shapes = sources, modes, slots, shapes
-
-    def run(self, torch, values, outer, size, rows):
-        """Its tensors, for `rows` of the `size` samples."""
-        args, kwargs = self.build(iter([(values if kind == "slot" else outer)[n] for kind, n in self.sources]))
-        if self.name in _SHAPES and rows != size:
-            args = _for_rows(args, size, rows)
-        (autocast, graded), found = self.modes, []
-        wanted = [(shape[0] // size * rows, *shape[1:]) if shape else shape for shape in self.shapes]
-        with autocast(), torch.set_grad_enabled(graded and torch.is_grad_enabled()):
-            if self.name == "squeeze" and rows != size:  # of a single sample it would take that axis, too
-                return [args[0].reshape(wanted[0])]
-            take_out(self.func(*args, **kwargs), lambda thing: isinstance(thing, torch.Tensor), found)
-        if [tuple(one.shape) for one in found] != wanted:
-            raise Unsplittable("%s makes something else of fewer samples" % self.name)
-        return found
-
-
-def _for_rows(args, size, rows):
-    """The shape that a reshape asks for, whose first axis holds the samples."""
-    tensor, *shape = args
-    shape = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-    if shape and isinstance(shape[0], int) and shape[0] > 0 and shape[0] % size == 0:
-        shape[0] = shape[0] // size * rows
-    return tensor, tuple(shape)
 
 
 class Pending:
@@ -71,7 +41,28 @@ class Pending:
         self.plain, self.asked = {}, set()  # slot -> its elements without a graph; which were asked for before
         self.chunks = []  # those of the first time, with the random state before each
         self.closed = False  # the weights may be others by now
-        self.training = [(layer, layer.training) for layer in modules_of(call.module)]
+        self.copied = {}  # address -> a tensor of the script's, its version then, and where its copy is
+        self.room = deferring.small(self.state)  # for copies
+        call.leaves = [leaf if leaf.requires_grad else self._copy(leaf) for leaf in call.leaves]
+        call.versions = call._versions()
+        # Whatever writes past the versions is told by elements: where an optimizer steps, that is not to be expected.
+        self.by_sums = not call.with_graph or self.state.is_updated_by_hand()
+        self.sums = self._sums() if self.by_sums else None
+
+    def _copy(self, tensor):
+        """A small one is copied: a buffer may be filled anew before it is computed with."""
+        self.room -= bytes_of([tensor])
+        return tensor.detach().clone() if self.room >= 0 else tensor
+
+    def _sums(self):
+        """A sum over each weight and input."""
+        tensors = [*weights_of(self.call.module), *self.call.leaves]
+        tensors = [one.detach() for one in tensors if self._is_plain(one)]
+        return self.torch.stack([one.sum(dtype=None if one.is_complex() else self.torch.float64) for one in tensors])
+
+    def hangs_on(self):
+        """The weights and tensors of the script's that it is computed from."""
+        return [*weights_of(self.call.module), *self.call.leaves, *self.outer]
 
     # --- taking down ----------------------------------------------------------------------------------------
 
@@ -104,11 +95,11 @@ class Pending:
 
     def take_down(self, func, name, args, kwargs):
         """The result of an operation, without elements; None where it is of no kind that is known."""
-        if self.closed or self.state.axis or (name == "__getitem__" and not _takes_all_samples(args[1])):
+        if self.closed or self.state.axis or (name == "__getitem__" and not takes_all_samples(args[1])):
             return None
         leaves, taken = [], len(self.outer)
         build = take_out((args, kwargs), self.state.is_tensor, leaves)
-        if not all(type(leaf) is self.deferring.kind or self._is_plain(leaf) for leaf in leaves):
+        if not all(self._is_of_ours(leaf) or self._is_plain(leaf) for leaf in leaves):
             return None
         sources = [self._source(leaf) for leaf in leaves]
         try:
@@ -120,33 +111,42 @@ class Pending:
             by_sample.rule(name, args, kwargs, given, self.call.size, fake) if self._is_of_samples(fake) else None
             for fake in fakes
         ]  # fmt: skip
-        if not fakes or None in rules:
+        if not fakes or None in rules or by_sample.has_wrong_labels(name, args, kwargs, self._is_of_ours):
             del self.outer[taken:], self.versions[taken:]
+            self.copied = {key: one for key, one in self.copied.items() if one[2] < taken}
             return None
         slots = [len(self.fakes) + n for n in range(len(fakes))]
         self.fakes.update(zip(slots, fakes))  # noqa: B905
         self.rules.update(zip(slots, rules))  # noqa: B905
-        words = _literals(name, args, kwargs, self.state.is_tensor)
+        words = literals(name, args, kwargs, self.state.is_tensor)
         modes = self.state.autocast(), self.torch.is_grad_enabled()
         shapes = [tuple(fake.shape) for fake in fakes]
         self.operations.append(Operation(func, name, words, build, sources, modes, slots, shapes))
         return rebuild(iter([self._taken_down(slot) for slot in slots]))
+
+    def _is_of_ours(self, leaf):
+        return type(leaf) is self.deferring.kind
 
     def _is_plain(self, leaf):
         strided = leaf.layout is self.torch.strided
         return self.split.unseen.is_plain(leaf) and strided and not leaf.is_inference() and not leaf.is_nested
 
     def _source(self, leaf):
-        if type(leaf) is self.deferring.kind:
+        if self._is_of_ours(leaf):
             return "slot", leaf.slot
-        self.outer.append(leaf)
-        self.versions.append(leaf._version)
+        known = self.copied.get(id(leaf))
+        if known is not None and known[1] == leaf._version:
+            return "outer", known[2]
+        self.outer.append(leaf if leaf.requires_grad else self._copy(leaf))
+        self.versions.append(self.outer[-1]._version)
+        if self.outer[-1] is not leaf:
+            self.copied[id(leaf)] = leaf, leaf._version, len(self.outer) - 1
         return "outer", len(self.outer) - 1
 
     def _faked(self, func, build, sources):
         """What comes out, as tensors without elements, and what puts them together."""
         found, mode = [], self.deferring.fake_mode
-        with mode:
+        with mode, _silent():
             given = [self.fakes[n] if kind == "slot" else mode.from_tensor(self.outer[n]) for kind, n in sources]
             args, kwargs = build(iter(given))
             return found, take_out(func(*args, **kwargs), self.state.is_tensor, found)
@@ -278,7 +278,7 @@ class Pending:
             try:
                 call = self._composed(slots, True)
                 call.examine()
-                self._check_untouched(call)
+                self._check_untouched(call.operations)
                 call.seed, call.exact = (None if exact else self.state.seed), exact
                 with self._as_called(call):
                     run = functools.partial(call.forward_backward, self.state.rows_for(call))
@@ -307,7 +307,7 @@ class Pending:
     def _computed(self, slots):
         """The elements of these for the full batch, without a graph."""
         call = self._composed(slots, False)
-        self._check_untouched(call)
+        self._check_untouched(call.operations)
         with self._as_called(call):
             call.examine()
             after = Around(self.state, self.state.norms) if self.chunks else None
@@ -329,7 +329,7 @@ class Pending:
     def _at_once(self):
         """The model's outputs as it gives them itself."""
         call, found = self.call, []
-        self._check_untouched(call)
+        self._check_untouched()
         args, kwargs = call.build(iter(call.leaves))
         with self.state.inside(), call.autocast():
             take_out(call.inner(call.module, *args, **kwargs), self.state.is_tensor, found)
@@ -339,7 +339,7 @@ class Pending:
     def _full_batch(self):
         """The model's outputs for the full batch, with their graph."""
         call = self.call
-        self._check_untouched(call)
+        self._check_untouched()
         call.again = self._chunks_again()
         with self._as_called(call):
             after = Around(self.state, self.state.norms) if self.chunks else None
@@ -357,6 +357,7 @@ class Pending:
         if slot not in known:
             operation = next(one for one in self.operations if slot in one.slots)
             below = {n for which, n in operation.sources if which == "slot"}
+            self._check_outer([operation])
             given = {n: self._replayed(n, known, outputs) for n in below}
             found = operation.run(self.torch, given, self.outer, self.call.size, self.call.size)
             keep(operation.slots, found)
@@ -364,26 +365,25 @@ class Pending:
 
     @contextmanager
     def _as_called(self, call):
-        """The modes under which the model was called: mixed precision, layers in training or not."""
-        now = [(layer, layer.training) for layer, was in self.training if layer.training != was]
-        for layer, was in self.training:
-            layer.training = was
-        try:
-            with self.state.budget.wall, call.autocast():
-                yield
-        finally:
-            for layer, mode in now:
-                layer.training = mode
+        """As the model was called: in mixed precision or not, and with its layers as they were."""
+        with self.call.as_called(), self.state.budget.wall, call.autocast():
+            yield
 
     def _has_run(self, call):
         if not self.chunks:
             self.chunks = list(call.chunks)
             self.state.rows.setdefault(self.call.shapes, max(end - begin for begin, end, _ in call.chunks))
 
-    def _check_untouched(self, call):
-        outer = all(leaf._version == version for leaf, version in zip(self.outer, self.versions))  # noqa: B905
-        if not outer or not self.call.is_untouched():
-            call.refuse("inputs or weights were changed in place before its outputs were read")
+    def _check_untouched(self, operations=()):
+        """Of what is computed: the model's call, and these operations."""
+        self._check_outer(operations)
+        if not self.call.is_untouched() or (self.by_sums and not _alike(self.sums, self._sums())):
+            self.call.refuse("inputs or weights were changed in place before its outputs were read")
+
+    def _check_outer(self, operations):
+        taken = {n for one in operations for which, n in one.sources if which == "outer"}
+        if any(self.outer[n]._version != self.versions[n] for n in taken):
+            self.call.refuse("what a loss or figure is made of was changed in place before it was read")
 
     def _chunks_again(self):
         """A second time, where it would draw other numbers, it is cut as the first time and draws the same."""
@@ -417,7 +417,7 @@ class Pending:
         args, kwargs = base.build(iter(base.leaves))
         call = Call(self.state, inner, (args, kwargs, cut), {}, with_graph, axes, program)
         call.autocast, call.again = base.autocast, self._chunks_again()
-        call.rules = [self.rules[slot] for slot in slots]
+        call.rules, call.operations = [self.rules[slot] for slot in slots], operations
         return call
 
     def _numbers_below(self, slot):
@@ -439,7 +439,7 @@ class Pending:
                 made.kept = self.elements(made.slot)
         if not self.chunks and self.state.has_statistics():
             self._computed([])
-        self.operations, self.outer, self.reals, self.plain = [], [], {}, {}
+        self.operations, self.outer, self.copied, self.reals, self.plain = [], [], {}, {}, {}
 
 
 class _Later:
@@ -448,7 +448,7 @@ class _Later:
     graded = (True,)
 
     def __init__(self, pending, slot):
-        self.pending, self.slot, self.refuse = pending, slot, pending.call.refuse
+        self.pending, self.slot, self.state, self.refuse = pending, slot, pending.state, pending.call.refuse
         base = pending.call
         self.outer = [leaf for leaf in pending.outer if leaf.requires_grad]
         self.leaves = [*(base.leaves[n] for n in base.needing), *self.outer]
@@ -460,7 +460,7 @@ class _Later:
             call.examine()
         except Unsplittable as error:
             self.refuse(str(error))
-        self.pending._check_untouched(call)
+        self.pending._check_untouched(call.operations)
         found, before = call.backward(gradients), len(self.leaves) - len(self.outer)
         of_outer = [
             None if one is None else one.reshape(leaf.shape)
@@ -469,15 +469,15 @@ class _Later:
         return [*found[:before], *of_outer, *found[len(call.needing) :]]
 
 
-def _takes_all_samples(index):
-    first = index[0] if isinstance(index, tuple) and index else index
-    return first is Ellipsis or (isinstance(first, slice) and first == slice(None))
+@contextmanager
+def _silent():
+    """A shape that can't be told is no error of the script's, and PyTorch's log of it is not for its eyes."""
+    before, _LOG.disabled = _LOG.disabled, True
+    try:
+        yield
+    finally:
+        _LOG.disabled = before
 
 
-def _literals(name, args, kwargs, is_tensor):
-    """What an operation was given beside tensors; not what is multiplied with, which may change with each step."""
-    if name.strip("_").lstrip("r") in ("mul", "div", "truediv", "true_divide"):
-        return None
-    plain = []
-    take_out((args, kwargs), is_tensor, [], plain)
-    return repr(plain)
+def _alike(sums, others):
+    return bool(((sums == others) | (sums.isnan() & others.isnan())).all())
