@@ -24,7 +24,7 @@ Loop = Callable[[nn.Module], list[float]]
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """Classes are patched for the length of a test, in which numbers have eight bytes."""
-    before = {cls: cls.__dict__.get("__call__") for cls in (Tight, nn.Sequential)}
+    before = {cls: cls.__dict__.get("__call__") for cls in (Tight, nn.Sequential, Counting, Own)}
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -203,3 +203,83 @@ def test_a_models_own_count_that_can_not_be_shown_is_never_another() -> None:
     with pytest.raises(torch.cuda.OutOfMemoryError, match="was zero for all"):
         right.item()
     assert "was zero for all" in agent.told("declined")[0]["because"]
+
+
+def test_a_loss_of_very_many_terms_is_made_as_well() -> None:
+    """One for each word of a long text, as decoders have it; and one that takes itself twice at each turn."""
+
+    def loop(model: nn.Module) -> list[float]:
+        x, y = torch.randn(SIZE, 8), torch.randint(0, 3, (SIZE,))
+        out = model(x)
+        loss: Any = 0
+        for _ in range(500):
+            loss = loss + F.cross_entropy(out, y) / 500
+        twice = out.tanh() / 4
+        for _ in range(40):
+            twice = (twice + twice) / 2
+        out.requires_grad_()  # all of it is made with the outputs of the full batch
+        (loss + twice.mean()).backward()
+        return [loss.item(), twice.mean().item()]
+
+    both(net, loop)
+
+
+class Own(nn.Module):
+    """Makes its own loss."""
+
+    def __init__(self, loss_of: Callable[[Any, Any, Any], Any]) -> None:
+        super().__init__()
+        self.net, self.loss_of, self.classes = net(), loss_of, torch.tensor([1.0, 2.0, 5.0])
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return self.loss_of(self.net(x), y, self.classes)
+
+
+def balance(out: Any, _y: Any, _w: Any) -> Any:
+    """Of experts: how much is sent to each, by how many are."""
+    share = out.softmax(1)
+    return (share.mean(0) * F.one_hot(share.argmax(1), 3).double().mean(0)).sum() + share.pow(2).mean()
+
+
+OWN: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "classes with weights": lambda out, y, w: F.cross_entropy(out, y, weight=w),
+    "labels of its own": lambda out, y, _w: F.cross_entropy(out, y.masked_fill(y == 2, -100)),
+    "a mean by a mask": lambda out, y, _w: (out.pow(2).mean(1) * (y < 2)).sum() / (y < 2).sum(),
+    "targets with an axis less": lambda out, y, _w: F.mse_loss(out[:, :1], y.double()),
+    "a threshold": lambda out, _y, _w: out.pow(2).mean().clamp(min=1e-9),
+    "a balance of experts": balance,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize("kind", OWN)
+def test_a_models_own_loss_that_adds_up_by_chance_is_declined(kind: str) -> None:
+    """For two samples of one class it does."""
+    torch.manual_seed(0)
+    agent, model = Agent(), Tight(Own(OWN[kind]))
+    Split(agent, torch, lambda: False).watch([model])
+    x, y = torch.randn(SIZE, 8), torch.randint(0, 3, (SIZE,))
+    x[1] = x[0] + 0.01
+    y[:2] = 0
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="Tried to allocate"):
+        model(x, y)
+
+    assert [told["because"] for told in agent.told("declined")] == [
+        "a loss or figure of the whole batch need not be the sum or mean of its samples'"
+    ]
+
+
+@pytest.mark.parametrize(
+    "loss_of",
+    [
+        lambda out, y, _w: F.cross_entropy(out, y, label_smoothing=0.1) + 0.1 * out.pow(2).mean(),
+        lambda out, _y, _w: out.pow(2).sum() / len(out) + torch.zeros(()),
+        lambda out, y, _w: torch.stack([out.mean(), F.cross_entropy(out, y)]).mean(),
+        lambda out, y, w: F.cross_entropy(out, y.clone()) * w.max().sqrt() + w.norm(),
+    ],
+)
+def test_a_models_own_loss_that_adds_up_is_made_in_chunks(loss_of: Callable[[Any, Any, Any], Any]) -> None:
+    def loop(model: nn.Module) -> list[float]:
+        return steps(model, lambda model, _n: model(torch.randn(SIZE, 8), torch.randint(0, 3, (SIZE,))))
+
+    both(lambda: Own(loss_of), loop)

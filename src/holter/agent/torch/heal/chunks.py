@@ -54,6 +54,7 @@ class Call:
         self.gathered: "Any" = None  # the gradients, where they were computed along with the outputs
         self.seed: "Any" = None  # what they were computed for: the gradient of the first output, or one
         self.exact = False  # nothing but one will be asked for
+        self.trains = with_graph  # or it is a figure of a call that does
         self.tables: "Any" = ()  # the attributes of its layers, with what they were when it was called
 
     def _pairs(self):

@@ -135,7 +135,9 @@ def _rule(together, first, second, known, counts, picked):
     if not together.is_floating_point():
         if known != SUM and together.equal(first) and together.equal(second):
             return "mean"
-        return "sum" if together.equal(first + second) else _unclear()
+        # Where one is zero, the sum may be the larger of the two as well.
+        shown = known == SUM or (bool(first.any()) and bool(second.any()))
+        return "sum" if shown and together.equal(first + second) else _unclear()
     a, b = picked
     rules = [(name, *_shares(n[a], n[b])) for name, n in counts.items() if float(n[a]) != float(n[b])]
     rules += [("mean", 0.5, 0.5), ("sum", 1.0, 1.0)]

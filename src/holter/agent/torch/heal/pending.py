@@ -224,11 +224,17 @@ class Pending:
             return slot
         return self._shares_with(next(n for which, n in made_by.sources if which == "slot"))
 
-    def _below(self, slot):
-        """This and all that it is made of."""
-        made_by = next((one for one in self.operations if slot in one.slots), None)
-        sources = [n for which, n in made_by.sources if which == "slot"] if made_by is not None else []
-        return {slot}.union(*map(self._below, sources))
+    def _below(self, slot, known=()):
+        """This and all that it is made of, down to what is known."""
+        found = {slot}
+        for one in reversed(self.operations):
+            if any(n in found and n not in known for n in one.slots):
+                found.update(n for which, n in one.sources if which == "slot")
+        return found
+
+    def _is_covered(self, slot):
+        """Tell whether it can be made of what is there without a graph."""
+        return all(n >= self.base or n in self.plain for n in self._below(slot, self.plain))
 
     def _hangs_on_reals(self, slot):
         """Tell whether it is made of what the script has been given: hooks may be on that, or it may be in a graph."""
@@ -247,8 +253,9 @@ class Pending:
         """Its elements without a graph."""
         if self._hangs_on_reals(slot):
             return self._whole(slot).detach()
-        if slot in self.plain:
-            return self.plain[slot]
+        if self._is_covered(slot):
+            with self.torch.no_grad():
+                return self._replayed(slot, dict(self.plain), None)
         below = self._numbers_below(slot) if self.rules[slot] == by_sample.OTHER else [slot]
         with self.torch.no_grad():
             try:
@@ -352,15 +359,13 @@ class Pending:
     def _replayed(self, slot, known, outputs):
         """As PyTorch itself computes it from the model's outputs for the full batch."""
         keep = self._found if known is self.reals else lambda slots, found: known.update(zip(slots, found))  # noqa: B905
-        if slot not in known and slot < self.base:
+        wanted = self._below(slot, known)
+        if any(n < self.base and n not in known for n in wanted):
             keep(range(self.base), outputs())
-        if slot not in known:
-            operation = next(one for one in self.operations if slot in one.slots)
-            below = {n for which, n in operation.sources if which == "slot"}
-            self._check_outer([operation])
-            given = {n: self._replayed(n, known, outputs) for n in below}
-            found = operation.run(self.torch, given, self.outer, self.call.size, self.call.size)
-            keep(operation.slots, found)
+        for one in self.operations:
+            if any(n in wanted and n not in known for n in one.slots):
+                self._check_outer([one])
+                keep(one.slots, one.run(self.torch, known, self.outer, self.call.size, self.call.size))
         return known[slot]
 
     @contextmanager
@@ -416,17 +421,19 @@ class Pending:
         program = (*((one.name, one.words, *one.sources) for one in operations), *slots)
         args, kwargs = base.build(iter(base.leaves))
         call = Call(self.state, inner, (args, kwargs, cut), {}, with_graph, axes, program)
-        call.autocast, call.again = base.autocast, self._chunks_again()
+        call.autocast, call.again, call.trains = base.autocast, self._chunks_again(), base.with_graph
         call.rules, call.operations = [self.rules[slot] for slot in slots], operations
         return call
 
     def _numbers_below(self, slot):
         """The numbers made of tensors with samples that this one is made of."""
-        operation = next((one for one in self.operations if slot in one.slots), None)
-        below = [n for which, n in operation.sources if which == "slot"] if operation is not None else []
-        if not below or any(self.fakes[n].dim() for n in below):
-            return [slot]
-        return sorted({found for n in below for found in self._numbers_below(n)})
+        found = {slot}
+        for one in reversed(self.operations):
+            below = [n for which, n in one.sources if which == "slot"]
+            if not found.isdisjoint(one.slots) and not any(self.fakes[n].dim() for n in below):
+                found.difference_update(one.slots)
+                found.update(below)
+        return sorted(found)
 
     # --- before the weights change --------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from ...heal.out_of_memory import broke_onednn, forget, let_go
 from ..observe.visibility import buffers_of, modules_of, weights_of
 from . import joining
 from .around import HOOKS, PLAIN, Around, RandomState
+from .figures import Figures
 from .stand_ins import StandIns
 
 _MAX_NODES = 200_000  # of a graph that is walked through
@@ -63,9 +64,12 @@ def _prove_pair(state, pair, around, mode, counts, picked):
     torch = state.torch
     with torch.no_grad():
         around.settle()
-        together = _outputs(state, pair, 0, 2)
-        rebuild, beside = pair.rebuild, pair.beside
-        first, second = (_outputs(state, pair, n, n + 1) for n in (0, 1))
+        together = _outputs(state, pair, 0, 2, mode)
+        rebuild, beside, figures = pair.rebuild, pair.beside, mode.figures
+        given = [figures.number(output) for output in together]
+        first = _outputs(state, pair, 0, 1, mode)
+        bent, mode.figures = figures.bent(mode.figures, given), None
+        second = _outputs(state, pair, 1, 2)
     if pair.beside != beside:
         raise Unsplittable("the model returns a number that is no tensor, and another for each chunk")
     if around.random.torch_drew(RandomState(torch, state.device)):
@@ -74,6 +78,8 @@ def _prove_pair(state, pair, around, mode, counts, picked):
         )
     state.draws = state.draws or mode.met or any(layer.training for layer, _ in mode.recurrent)
     pair.kinds = joining.learn(torch, together, first, second, counts, picked, pair.rules)
+    if any(n in bent and not hasattr(kind, "axis") for n, kind in zip(given, pair.kinds)):  # noqa: B905
+        raise Unsplittable("a loss or figure of the whole batch need not be the sum or mean of its samples'")
     together = first = second = None
     if state.is_mixed():
         _check_in_full_precision(state, pair, counts, picked)
@@ -119,10 +125,14 @@ def _standing_still(state, module):
             layer.dropout = was
 
 
-def _outputs(state, pair, begin, end):
+def _outputs(state, pair, begin, end, mode=None):
     _, args, kwargs = pair.fresh(begin, end)
-    before, after, flat, unknown = [], [], [], []
+    before, after, flat, unknown, tensors = [], [], [], [], []
     take_out((args, kwargs), state.is_tensor, before, before)
+    if mode is not None:
+        take_out((args, kwargs), state.is_tensor, tensors)
+        samples = [leaf for leaf, axis in zip(tensors, pair.axes) if axis is not None]  # noqa: B905
+        mode.figures = Figures(state.is_tensor, samples)
     pair.rebuild = take_out(pair.inner(pair.module, *args, **kwargs), state.is_tensor, flat, unknown)
     returned(state.torch, unknown)
     pair.beside = unknown
@@ -279,7 +289,7 @@ def nothing_drawn_class(torch):
 
     class NothingDrawn(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined, misc]
         met = rounds = False
-        recurrent = ()
+        figures, recurrent = None, ()
 
         def __init__(self):
             super().__init__()
@@ -287,6 +297,12 @@ def nothing_drawn_class(torch):
 
         def __torch_function__(self, func, types, args=(), kwargs=None):
             kwargs = dict(kwargs or {})
+            found = self.without_chance(func, args, kwargs)
+            if self.figures is not None:
+                self.figures.take_down(func, args, kwargs, found)
+            return found
+
+        def without_chance(self, func, args, kwargs):
             if not self.rounds and args and isinstance(args[0], tensor) and args[0].dtype in halves:
                 self.rounds = True
             if func is functional.cross_entropy or func is functional.nll_loss:

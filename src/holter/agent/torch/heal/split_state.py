@@ -256,7 +256,7 @@ class SplitState:
         if known is None or rows < asked:
             self.rows[call.shapes] = rows
             self.calls.clear()
-            self.split.report_split(self, call.size, rows, call.with_graph)
+            self.split.report_split(self, call.size, rows, call.trains)
         elif each is not None and call.with_graph:
             self._settled(call, rows, each, to_come)
 
