@@ -105,6 +105,27 @@ def test_labels_in_a_buffer_that_is_filled_anew_are_those_of_then() -> None:
     both(net, lambda model: pairs(model, step))
 
 
+def test_figures_of_small_outputs_cost_no_second_call_and_outlast_a_change_of_weights() -> None:
+    """A step to a place nearby and back, as sharpness-aware training takes it, is none that an optimizer tells of."""
+    seen = []
+
+    def step(model: Any, x: Any, y: Any, optimizer: Any) -> list[Any]:
+        out = model(x)
+        loss = F.cross_entropy(out, y)
+        loss.backward()
+        model.seen.sizes.clear()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(0.05)
+        told = [loss, torch.tensor(out.sum().item()), (out.argmax(1) == y).sum()]
+        seen.append(len(model.seen.sizes))
+        optimizer.step()
+        return told
+
+    both(net, lambda model: pairs(model, step))
+    assert seen == [0] * 2 * STEPS
+
+
 @pytest.mark.usefixtures("nothing_is_small")
 def test_figures_are_of_the_weights_before_an_update_by_hand() -> None:
     """Of two models in one loss, by `data`, of which PyTorch keeps no count."""

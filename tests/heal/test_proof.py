@@ -201,6 +201,22 @@ class Reentrant(Net):
         return self.last(checkpoint(self.hidden, x + 0 * self.last.weight.sum(), use_reentrant=True))
 
 
+class Cache:
+    def __init__(self) -> None:
+        self.layers: list[Any] = []
+
+
+class Remembering(Net):
+    """Adds to a cache that it is given, as decoders of text do."""
+
+    def forward(self, x: Any, cache: Any = None) -> Any:
+        found = super().forward(x)
+        if cache is not None:
+            assert not cache.layers
+            cache.layers.append(found.detach())
+        return found
+
+
 class Chancy(Net):
     def forward(self, x: Any) -> Any:
         return super().forward(x) * (1.0 if random.random() < 0.5 else 2.0)
@@ -307,6 +323,7 @@ DECLINED: dict[str, tuple[Callable[[], nn.Module], Step, str]] = {
     "a running mean": (Codebook, squares, "each call changes Codebook.mean"),
     "running statistics of samples": (Instances, squares, "each call changes InstanceNorm1d.running_mean"),
     "a reentrant checkpoint": (Reentrant, squares, "a backward within its own gives its weights gradients"),
+    "a cache handed on": (Remembering, lambda m, x: m(x, Cache()).pow(2).mean(), "changes the Cache that it is given"),
     "a weight from elsewhere": (Borrowing, squares, "weights that are not found among its own"),
     "weights in a list": (Listed, squares, "weights that are not found among its own"),
     "Python's random numbers": (Chancy, squares, "Python's or NumPy's generators"),

@@ -23,8 +23,11 @@ class Around:
     operation has written to them.
     """
 
-    def __init__(self, state, modules, max_bytes=float("inf")):
+    def __init__(self, state, modules, max_bytes=float("inf"), given=()):
         self.torch, self.modules, self.device = state.torch, list(modules), state.device
+        self.given = []  # what objects that are no containers hold: a cache that is handed from layer to layer
+        for thing in given:
+            self._walk(thing)
         self.apart = {id(norm) for norm in state.norms}
         self.random = RandomState(self.torch, self.device)
         self.tables = [(table, dict(table)) for table in self._tables()]
@@ -32,6 +35,7 @@ class Around:
         self.contents = [
             (value, value.copy()) for value in held if type(value) in (list, dict, set) and len(value) <= _MAX_CONTENTS
         ]
+        self.contents += [(held, before) for _, held, before in self.given]
         self.copies, self.versions = self._copied(state.split.unseen.is_plain, max_bytes)
 
     def _copied(self, is_plain, max_bytes):
@@ -50,6 +54,19 @@ class Around:
                     name = None if id(layer) in self.apart else "%s.%s" % (type(layer).__name__, name)
                     copies.append((buffer, buffer.detach().clone(), name))
         return copies, versions
+
+    def _walk(self, given):
+        ahead, seen, known = [given], set(), (*PLAIN, self.torch.nn.Module, self.torch.Tensor)
+        while ahead and len(seen) <= _MAX_CONTENTS:
+            thing = ahead.pop()
+            if id(thing) in seen or isinstance(thing, known) or callable(thing):
+                continue
+            seen.add(id(thing))
+            kind, held = type(thing), getattr(thing, "__dict__", None)
+            if kind in (list, dict, set):
+                self.given.append((type(given).__name__, thing, thing.copy()))
+            ahead += thing.values() if kind is dict else thing if kind in (list, tuple, set) else ()
+            ahead += [held] if type(held) is dict else []
 
     def _tables(self):
         for layer in self.modules:
@@ -88,6 +105,13 @@ class Around:
             if now.get(where) != self.marks.get(where):
                 name = (now.get(where) or self.marks.get(where))[0]
                 raise Unsplittable("each call changes %s.%s" % (name, where[1]))
+        for name, held, before in self.given:
+            if (
+                len(held) != len(before)
+                or [*map(id, held)] != [*map(id, before)]
+                or (type(held) is dict and [*map(id, held.values())] != [*map(id, before.values())])
+            ):
+                raise Unsplittable("each call changes the %s that it is given" % name)
         # Running statistics are written to past their version.
         for buffer, copy, name in self.copies:
             if name is not None and not self.torch.equal(buffer, copy):

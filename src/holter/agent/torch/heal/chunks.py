@@ -27,8 +27,8 @@ class Call:
         self.state, self.inner, self.torch, self.with_graph = state, inner, state.torch, with_graph
         self.module = state.module()  # held: a slice of a model is gone by the time of its backward
         self.device = state.device
-        self.leaves = []
-        self.build = take_out((args, kwargs), state.is_tensor, self.leaves)
+        self.leaves, self.beside_tensors = [], []
+        self.build = take_out((args, kwargs), state.is_tensor, self.leaves, self.beside_tensors)
         self.size, self.elements = batch_of(self.leaves, state.axis), sum(leaf.numel() for leaf in self.leaves)
         self.axes = batch_axes(self.leaves, self.size, state.axis) if axes is None else axes
         self.program = program  # what is computed from the outputs within the call, by name (`deferred`)

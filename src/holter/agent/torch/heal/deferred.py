@@ -39,6 +39,8 @@ _TAKEN_DOWN = frozenset((
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity", "gaussian_nll_loss",
     "poisson_nll_loss",
 ))  # fmt: skip
+# What needs no graph.
+_READ = frozenset(("item", "tolist", "__float__", "__int__", "__bool__", "__format__"))
 # What is told of the tensor itself, and no attribute of it.
 _VIEWS = frozenset(("T", "H", "mT", "mH", "real", "imag"))
 # What is hung on a tensor, so that a backward meets it there.
@@ -230,6 +232,8 @@ def _apply(cls, torch, func, name, args, kwargs):
         found = waiting.pop().guarded_take_down(func, name, some, more)
         if found is not None:
             return found
+    if name in _READ and own and len(waiting) == 1 and (found := waiting.pop().known(args[0].slot)) is not None:
+        return func(found, *args[1:], **kwargs)
     if own:
         for leaf in sorted((leaf for leaf in leaves if leaf.itself is None), key=lambda leaf: leaf.slot):
             _itself(leaf)  # what others are made of comes first: they hang on it

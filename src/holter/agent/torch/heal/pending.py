@@ -249,6 +249,10 @@ class Pending:
                 if made is not None and made.slot == slot:
                     made.itself, made.pending = tensor, None
 
+    def known(self, slot):
+        """Its elements, where they are to be had without the model."""
+        return self.elements(slot) if not self.closed and self._is_covered(slot) else None
+
     def elements(self, slot):
         """Its elements without a graph."""
         if self._hangs_on_reals(slot):

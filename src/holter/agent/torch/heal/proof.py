@@ -30,7 +30,7 @@ def prove(state, call, again=False):
         raise Unsplittable("the batch has one sample" if call.size else "the batch has no samples")
     torch, module = state.torch, call.module
     refuse(torch, module)
-    around = Around(state, modules_of(module))
+    around = Around(state, modules_of(module), given=call.beside_tensors)
     around.settle()
     try:
         with _standing_still(state, module) as mode, state.inside():
