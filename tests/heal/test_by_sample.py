@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
+from holter.agent.torch.heal import proof  # noqa: E402
 from holter.agent.torch.heal.split import Split  # noqa: E402
 from tests.heal.test_split_batch import FITS, Agent, Tight  # noqa: E402
 
@@ -283,3 +284,29 @@ def test_a_models_own_loss_that_adds_up_is_made_in_chunks(loss_of: Callable[[Any
         return steps(model, lambda model, _n: model(torch.randn(SIZE, 8), torch.randint(0, 3, (SIZE,))))
 
     both(lambda: Own(loss_of), loop)
+
+
+def test_a_mean_of_samples_of_unlike_lengths_is_proven_but_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a mean of its own words, though the numbers of labels that count differ in every batch."""
+
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Embedding(9, 8), nn.Tanh(), nn.Linear(8, 9))
+
+        def forward(self, x: Any, y: Any) -> Any:
+            each = F.cross_entropy(self.net(x).transpose(1, 2), y, reduction="none")
+            return (each.sum(1) / (y >= 0).sum(1)).mean()
+
+    def loss_of(model: nn.Module, _n: int) -> Any:
+        x = torch.randint(0, 9, (SIZE, 6))
+        y = x.clone()
+        for i in range(SIZE):
+            y[i, 6 - i % 5 :] = -100
+        return model(x, y)
+
+    proven: list[Any] = []
+    prove = proof.prove
+    monkeypatch.setattr(proof, "prove", lambda *args: proven.append(1) or prove(*args))
+    both(Words, lambda model: steps(model, loss_of))
+    assert len(proven) <= 3

@@ -241,3 +241,57 @@ def test_an_evaluation_never_tells_numbers_of_other_weights(by: str) -> None:
         put_in(own)
     with pytest.raises(torch.cuda.OutOfMemoryError, match="changed in place"):
         again.item()
+
+
+class Giving(nn.Module):
+    """Gives its logits and its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x: Any, y: Any) -> Any:
+        out = self.net(x)
+        return {"logits": out, "loss": F.cross_entropy(out, y)}
+
+
+class History:
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+
+def kept_by_an_object(model: Any) -> list[float]:
+    """The outputs have two names meanwhile, and a third within the function that makes the update."""
+    optimizer, history = torch.optim.SGD(model.parameters(), lr=0.1), History()
+
+    def update(outputs: Any) -> None:
+        outputs["loss"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(STEPS):
+        first = second = model(torch.randn(SIZE, 8), torch.randint(0, 3, (SIZE,)))
+        history.kept.append(first["logits"])
+        update(second)
+    return [one.sum().item() for one in history.kept]
+
+
+def read_where_a_step_fails(model: Any) -> list[float]:
+    optimizer, told = torch.optim.SGD(model.parameters(), lr=0.1), []
+    for _ in range(STEPS):
+        x, y = torch.randn(SIZE, 8), torch.randint(0, 3, (SIZE,))
+        logits = model(x, y)["logits"]
+        F.cross_entropy(logits, y).backward()
+        try:
+            optimizer.step()
+            raise ValueError
+        except ValueError:
+            told.append(logits.sum().item())
+        optimizer.zero_grad()
+    return told
+
+
+@pytest.mark.usefixtures("nothing_is_small")
+@pytest.mark.parametrize("loop", [kept_by_an_object, read_where_a_step_fails])
+def test_outputs_that_are_read_after_an_update_are_known_to_be(loop: Any) -> None:
+    both(Giving, loop)

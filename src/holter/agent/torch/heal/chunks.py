@@ -33,6 +33,7 @@ class Call:
         self.axes = batch_axes(self.leaves, self.size, state.axis) if axes is None else axes
         self.program = program  # what is computed from the outputs within the call, by name (`deferred`)
         self.operations = ()  # those
+        self.told_apart = False  # proven with two samples that have unlike numbers of labels
         self.rules = ()  # what is known of each of its outputs beforehand (`by_sample`)
         # What its memory hangs on, but for the number of samples.
         self.shapes = (
@@ -129,7 +130,8 @@ class Call:
         by_label = any(isinstance(getattr(kind, "rule", None), tuple) for kind in self.kinds)
         means = any(getattr(kind, "rule", None) == "mean" for kind in self.kinds)
         # Where all samples had as many labels, it could not be seen whether it is these that a mean goes by.
-        if means and not by_label and joining.unlike(self.torch, self.counts) is not None:
+        told_apart = by_label or not means or self.state.is_told_apart(self)
+        if not told_apart and joining.unlike(self.torch, self.counts) is not None:
             self.kinds, self.ignored = self.state.kinds(self, anew=True)
         self.counts = {key: one.cpu() for key, one in self.counts.items()} if by_label else self.counts
 

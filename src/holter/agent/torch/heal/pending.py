@@ -446,7 +446,7 @@ class Pending:
         self.closed = True
         for ref in list(self.alive.values()):
             made = ref()
-            if made is not None and made.pending is self and may_be_read(made, 1):
+            if made is not None and made.pending is self and (self._is_covered(made.slot) or may_be_read(made, 1)):
                 made.kept = self.elements(made.slot)
         if not self.chunks and self.state.has_statistics():
             self._computed([])

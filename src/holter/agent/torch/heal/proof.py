@@ -41,6 +41,7 @@ def prove(state, call, again=False):
                 call.ignored = sorted(mode.ignored)
                 counts = joining.label_counts(torch, call.leaves, call.axes, call.ignored)
                 picked = joining.unlike(torch, counts)
+                call.told_apart = picked is not None
                 if picked is not None and pair.is_untouched():
                     pair = call.of(picked)
                 found = _prove_pair(state, pair, around, mode, counts, picked or (0, 1))

@@ -37,7 +37,7 @@ class SplitState:
         self.calls = {}  # the same and the batch's size -> calls in chunks
         self.norms = [m for m in modules_of(module) if isinstance(m, self.torch.nn.modules.batchnorm._BatchNorm)]
         self.seed = None  # the gradient that a loss was given last, where that was asked for before its backward
-        self._kinds, self._rebuilds = {}, {}
+        self._kinds, self._rebuilds, self._told_apart = {}, {}, {}
         self.gone = None  # tells when the model is
 
     @property
@@ -84,9 +84,14 @@ class SplitState:
                     raise
                 kinds = str(error)
             self._kinds[key] = kinds, call.ignored
+            self._told_apart[key] = call.told_apart
         if isinstance(self._kinds[key][0], str):
             raise Unsplittable(self._kinds[key][0])
         return self._kinds[key]
+
+    def is_told_apart(self, call):
+        """Tell whether it was proven with two samples of which one has more labels than the other."""
+        return self._told_apart[self._key(call)]
 
     def _key(self, call):
         return tuple(call.axes), len(call.leaves), call.with_graph, call.module.training, self._mixed(), call.program

@@ -19,14 +19,16 @@ _DEEPEST = 60  # frames
 def may_be_read(made, own_references):
     """`own_references` are those of the one who asks."""
     others = sys.getrefcount(made) - own_references - 2  # this function's, and that of the count
-    frame, deep = sys._getframe(1), 0
+    frame, deep, counted = sys._getframe(1), 0, set()
     while frame is not None and deep < _DEEPEST:
         if is_user_file(frame.f_code.co_filename):
             for name, value in read(frame).items():
                 held = 1 if value is made else _parts(value).count(id(made))
                 if held and _is_read(frame, name, value, made):
                     return True
-                others -= held
+                if value is made or id(value) not in counted:  # several variables may hold one container
+                    others -= held
+                counted.add(id(value))
         frame, deep = frame.f_back, deep + 1
     return others > 0
 
@@ -51,7 +53,9 @@ def _is_read(frame, name, value, made):
         return True
     steps = list(dis.get_instructions(code))
     at = {step.offset: n for n, step in enumerate(steps)}
-    ahead, seen = [sum(step.offset <= frame.f_lasti for step in steps)], set()  # the one after the present call
+    handlers = getattr(dis.Bytecode(code), "exception_entries", ())  # before Python 3.11 they are jumped to
+    present = max(sum(step.offset <= frame.f_lasti for step in steps) - 1, 0)
+    ahead, seen = [present + 1, *_handled(steps[present], handlers, at)], set()
     while ahead:
         n = ahead.pop()
         if n in seen or n >= len(steps):
@@ -64,11 +68,17 @@ def _is_read(frame, name, value, made):
                 return True
         elif kind.startswith(("STORE_", "DELETE_")) and names[0] == name and kind[-4:] != "ATTR":
             continue
+        ahead += _handled(step, handlers, at)
         if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
             ahead.append(at.get(step.argval, len(steps)))
         if not kind.startswith(_ENDS) and kind not in _ALWAYS:
             ahead.append(n + 1)
     return False
+
+
+def _handled(step, handlers, at):
+    """Where it goes on when an instruction fails."""
+    return [at[one.target] for one in handlers if one.start <= step.offset < one.end and one.target in at]
 
 
 def _takes(steps, n, value):
