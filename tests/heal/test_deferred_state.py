@@ -295,3 +295,17 @@ def read_where_a_step_fails(model: Any) -> list[float]:
 @pytest.mark.parametrize("loop", [kept_by_an_object, read_where_a_step_fails])
 def test_outputs_that_are_read_after_an_update_are_known_to_be(loop: Any) -> None:
     both(Giving, loop)
+
+
+def test_labels_are_copied_beside_inputs_that_are_too_large_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holter.agent.torch.heal.deferred.Deferring.small", lambda *_: 8 * SIZE * 4)
+
+    def step(model: Any, x: Any, y: Any, optimizer: Any) -> list[Any]:
+        out = model(x)
+        right, loss = (out.argmax(1) == y).sum(), out.pow(2).mean()
+        y.zero_()
+        loss.backward()
+        optimizer.step()
+        return [loss, right]
+
+    both(net, lambda model: pairs(model, step))

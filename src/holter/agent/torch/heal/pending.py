@@ -51,8 +51,11 @@ class Pending:
 
     def _copy(self, tensor):
         """A small one is copied: a buffer may be filled anew before it is computed with."""
-        self.room -= bytes_of([tensor])
-        return tensor.detach().clone() if self.room >= 0 else tensor
+        size = bytes_of([tensor])
+        if size > self.room:
+            return tensor
+        self.room -= size
+        return tensor.detach().clone()
 
     def _sums(self):
         """A sum over each weight and input."""
@@ -342,7 +345,8 @@ class Pending:
         call, found = self.call, []
         self._check_untouched()
         args, kwargs = call.build(iter(call.leaves))
-        with self.state.inside(), call.autocast():
+        graded = call.with_graph and self.torch.is_grad_enabled()
+        with self.state.inside(), call.autocast(), call.as_called(), self.torch.set_grad_enabled(graded):
             take_out(call.inner(call.module, *args, **kwargs), self.state.is_tensor, found)
         self.chunks = self.chunks or [(0, call.size, None)]
         return found
