@@ -71,7 +71,7 @@ def _of_numbers(name, args, kwargs, given, made):
         return OTHER
     if kwargs.get("rounding_mode") is not None:
         return OTHER
-    first = args[0] is given[0][0] and given[0][1] is not None
+    first = bool(args) and args[0] is given[0][0] and given[0][1] is not None
     return of_figures(name, numbers, first, name in LINEAR)
 
 

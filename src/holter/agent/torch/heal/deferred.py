@@ -166,7 +166,7 @@ def deferred_class(torch):
                 with torch._C.DisableTorchFunctionSubclass():
                     return func(*args, **kwargs)
             try:
-                if name in _IN_PLACE and type(args[0]) is cls:
+                if name in _IN_PLACE and args and type(args[0]) is cls:
                     return _in_place(cls, torch, name, args, kwargs)
                 return _apply(cls, torch, func, name, args, kwargs)
             except BaseException as error:
@@ -202,8 +202,8 @@ def _changed(name, args, kwargs):
     """What an operation writes to, or hangs something on, by the names that PyTorch gives such operations."""
     found = list(kwargs["out"]) if isinstance(kwargs.get("out"), (list, tuple)) else [kwargs.get("out")]
     in_place = name[-1:] == "_" != name[-2:-1] or name == "__setitem__" or name in _OPERATORS
-    if in_place or name in _HUNG_ON or kwargs.get("inplace") or (name == "relu" and args[1:] and args[1]):
-        found.append(args[0])
+    if in_place or name in _HUNG_ON or kwargs.get("inplace") or (name == "relu" and True in args[1:]):
+        found += args[:1] or [kwargs.get("input")]
     return found
 
 
