@@ -32,9 +32,9 @@ class Call:
         self.size, self.elements = batch_of(self.leaves, state.axis), sum(leaf.numel() for leaf in self.leaves)
         self.axes = batch_axes(self.leaves, self.size, state.axis) if axes is None else axes
         self.program = program  # what is computed from the outputs within the call, by name (`deferred`)
-        self.operations = ()  # those
+        self.operations: "Any" = ()  # those
         self.told_apart = False  # proven with two samples that have unlike numbers of labels
-        self.rules = ()  # what is known of each of its outputs beforehand (`by_sample`)
+        self.rules: "Any" = ()  # what is known of each of its outputs beforehand (`by_sample`)
         # What its memory hangs on, but for the number of samples.
         self.shapes = (
             with_graph,

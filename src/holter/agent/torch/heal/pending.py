@@ -8,6 +8,7 @@ import functools
 import logging
 import weakref
 from contextlib import contextmanager
+from typing import Any
 
 from ...heal.leaves import Unsplittable, bytes_of, take_out
 from ..observe.visibility import weights_of
@@ -110,7 +111,7 @@ class Pending:
         except Exception:
             fakes = []  # its shape hangs on its elements, or it is the script's own error: PyTorch's to say
         given = [(leaf, self.rules[n] if kind == "slot" else None) for leaf, (kind, n) in zip(leaves, sources)]  # noqa: B905
-        rules = [
+        rules: "list[Any]" = [
             by_sample.rule(name, args, kwargs, given, self.call.size, fake) if self._is_of_samples(fake) else None
             for fake in fakes
         ]  # fmt: skip

@@ -7,7 +7,6 @@ from one by what they are made to do. What can't be shown raises `Unsplittable` 
 it is.
 """
 
-import functools
 import gc
 import weakref
 from contextlib import contextmanager
@@ -16,8 +15,8 @@ from ...heal.leaves import Unsplittable, take_out
 from ...heal.out_of_memory import broke_onednn, forget, let_go
 from ..observe.visibility import buffers_of, modules_of, weights_of
 from . import joining
-from .around import HOOKS, PLAIN, Around, RandomState
-from .figures import Figures
+from .around import HOOKS, PLAIN, Around, RandomState, nothing_drawn_class
+from .by_sample import Figures
 from .stand_ins import StandIns
 
 _MAX_NODES = 200_000  # of a graph that is walked through
@@ -271,56 +270,3 @@ def _is_nothing(rest, size, tolerance):
     if rest is None or size is None:
         return rest is size
     return all(one <= tolerance * of + 1e-7 for one, of in zip(rest, size))  # noqa: B905
-
-
-# --- while two samples are run: nothing is drawn at random -------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=1)
-def nothing_drawn_class(torch):
-    """A mode under which dropout drops nothing and noise is a constant; `met` tells whether there was any.
-
-    `ignored` are the labels that losses leave out; `rounds` tells whether numbers of two bytes are computed with.
-    """
-    functional, tensor = torch.nn.functional, torch.Tensor
-    names = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
-    dropouts = {getattr(functional, name) for name in names}
-    halves = (torch.float16, torch.bfloat16)
-    noises, fills = {torch.rand_like, torch.randn_like}, {tensor.normal_, tensor.uniform_, tensor.exponential_}
-
-    class NothingDrawn(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined, misc]
-        met = rounds = False
-        figures, recurrent = None, ()
-
-        def __init__(self):
-            super().__init__()
-            self.ignored = set()
-
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            kwargs = dict(kwargs or {})
-            found = self.without_chance(func, args, kwargs)
-            if self.figures is not None:
-                self.figures.take_down(func, args, kwargs, found)
-            return found
-
-        def without_chance(self, func, args, kwargs):
-            if not self.rounds and args and isinstance(args[0], tensor) and args[0].dtype in halves:
-                self.rounds = True
-            if func is functional.cross_entropy or func is functional.nll_loss:
-                self.ignored.add(args[4] if len(args) > 4 else kwargs.get("ignore_index", -100))
-            if func in dropouts:
-                self.met |= kwargs.get("training", True) and kwargs.get("p", 0.5) > 0.0
-                return args[0]
-            if func in noises or func in fills:
-                self.met = True
-                return torch.full_like(args[0], 0.5) if func in noises else args[0].fill_(0.5)
-            if func is functional.scaled_dot_product_attention:
-                given = args[4] if len(args) > 4 else kwargs.pop("dropout_p", 0.0)
-                self.met |= given > 0.0
-                return func(*args[:4], *((0.0,) if len(args) > 4 else ()), *args[5:], **kwargs)
-            if func is functional.multi_head_attention_forward and "training" in kwargs:
-                self.met |= kwargs["training"] and args[10] > 0.0
-                kwargs["training"] = False
-            return func(*args, **kwargs)
-
-    return NothingDrawn
