@@ -54,7 +54,7 @@ def test_json_has_every_field_and_what_was_not_read() -> None:
     assert said["unread"] == [{"file": "odd.py", "why": "it does not parse"}]
     assert set(said["findings"][0]) == {
         "code", "name", "level", "cause", "file", "cell", "line", "column", "end_line", "end_column", "claim", "source",
-        "cures", "fixable",
+        "cures", "fixable", "edits",
     }  # fmt: skip
     assert said["findings"][0]["cures"] == [
         {"title": "keep the number, not the tensor: .item()", "how": "- loss\n+ loss.item()", "keeps": "exact"}

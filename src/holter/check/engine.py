@@ -1,67 +1,24 @@
-"""Asks every rule about every file, on as many cores as pay."""
+"""Asks the rules about one file."""
 
 from __future__ import annotations
 
 import ast
-import multiprocessing
-import os
 import re
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import cache
 
 from holter.check.fixing import Unfixable, applied
 from holter.check.ignores import Ignores, ignores_in
-from holter.check.problem import Change, Checked, Edit, Hit, Problem, Unread
+from holter.check.problem import Change, Checked, Edit, Hit, Problem, TextEdit, Unread
 from holter.check.rule import Rule, find_rules
 from holter.check.settings import Settings
-from holter.check.source import CanNotRead, Source, read
+from holter.check.source import Source
 from holter.source.module import Module
-from holter.source.syntax import parse
+from holter.source.syntax import parse, parses
 
-# Below this many files a second process takes longer to start than it saves.
-_PAYS = 64
-_AT_ONCE = 16
 _PASSES = 8
 _FRAMEWORKS = re.compile(r"torch|tensorflow|keras|jax|lightning|accelerate|transformers")
-
-
-def check_files(files: Iterable[str], settings: Settings, *, fix: bool = False) -> Checked:
-    """Check some files; the order of the findings is that of the files."""
-    paths = list(files)
-    chunks = [(paths[at : at + _AT_ONCE], settings, fix) for at in range(0, len(paths), _AT_ONCE)]
-    whole = Checked()
-    workers = min(_cores(), len(chunks))
-    if len(paths) < _PAYS or workers < 2:
-        for chunk in chunks:
-            whole.add(_check_chunk(chunk))
-        return whole
-    # Forked where that is quick and safe: nothing of ours runs threads.
-    methods = multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("fork" if "fork" in methods and os.name == "posix" else None)
-    find_rules()
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        for part in pool.map(_check_chunk, chunks):
-            whole.add(part)
-    return whole
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
-
-
-def _check_chunk(chunk: tuple[list[str], Settings, bool]) -> Checked:
-    paths, settings, fix = chunk
-    whole = Checked()
-    for path in paths:
-        try:
-            whole.add(check_source(read(path), settings, fix=fix))
-        except CanNotRead as error:
-            whole.add(Checked(1, [], [Unread(path, str(error))]))
-    return whole
 
 
 def check_source(source: Source, settings: Settings, *, fix: bool = False) -> Checked:
@@ -90,26 +47,39 @@ def check_source(source: Source, settings: Settings, *, fix: bool = False) -> Ch
 
 
 def _examine(source: Source, settings: Settings) -> tuple[list[Problem], list[tuple[Edit, ...]], list[Unread]]:
+    rules = _rules_for(source, settings)
+    if not rules and parses(source.text):
+        return [], [], []
     tree, source, unread = _readable(source)
-    if tree is None or not _FRAMEWORKS.search(source.text):
+    if unread:
+        rules = _rules_for(source, settings)  # cells that do not parse were left out
+    if tree is None or not rules:
         return [], [], unread
-    lines = [line.rstrip("\r\n") for line in source.lines]
-    problems, edits = [], []
+    hits = list(_hits(tree, source, rules, unread))
+    if not hits:
+        return [], [], unread
     ignores = ignores_in(source.text)
-    for rule, hit in _hits(tree, source, settings, unread):
-        problem = _problem(rule, hit, source, lines)
-        if not _ignored(ignores, rule, hit):
-            problems.append((hit, problem))
+    lines = [line.rstrip("\r\n") for line in source.lines]
+    problems = [(hit, _problem(rule, hit, source, lines)) for rule, hit in hits if not _ignored(ignores, rule, hit)]
     problems.sort(key=lambda pair: (pair[0].node.lineno, pair[0].node.col_offset, pair[1].code))
-    edits = [hit.edits for hit, _ in problems]
-    return [problem for _, problem in problems], edits, unread
+    return [problem for _, problem in problems], [hit.edits for hit, _ in problems], unread
 
 
-def _hits(tree: ast.Module, source: Source, settings: Settings, unread: list[Unread]) -> Iterator[tuple[Rule, Hit]]:
+def _rules_for(source: Source, settings: Settings) -> list[Rule]:
+    """Give the rules that may find something: most files have the words of none, and need no tree."""
+    if not _FRAMEWORKS.search(source.text):
+        return []
+    has = cache(source.text.__contains__)  # rules share their words
+    return [
+        rule
+        for rule in find_rules()
+        if rule.may_find(source.text, has) and settings.wants(rule.code, rule.name, source.path)
+    ]
+
+
+def _hits(tree: ast.Module, source: Source, rules: Iterable[Rule], unread: list[Unread]) -> Iterator[tuple[Rule, Hit]]:
     module: Module | None = None
-    for rule in find_rules():
-        if not rule.needs.search(source.text) or not settings.wants(rule.code, rule.name, source.path):
-            continue
+    for rule in rules:
         try:
             module = module or Module(tree, source.text, source.path)
             seen = set()
@@ -121,6 +91,8 @@ def _hits(tree: ast.Module, source: Source, settings: Settings, unread: list[Unr
         except Exception as error:
             # A rule that stumbles over one file must not cost the others, nor the other rules.
             unread.append(Unread(source.path, f"{rule.code} failed: {type(error).__name__}: {error}"))
+    if module is not None:
+        module.release()
 
 
 def _ignored(ignores: Ignores, rule: Rule, hit: Hit) -> bool:
@@ -133,18 +105,24 @@ def _ignored(ignores: Ignores, rule: Rule, hit: Hit) -> bool:
 
 def _problem(rule: Rule, hit: Hit, source: Source, lines: list[str]) -> Problem:
     node = hit.node
-    last = node.end_lineno or node.lineno
-    cell, line = source.place(node.lineno)
+    cell, line, column = _place(source, lines, node.lineno, node.col_offset)
+    _, end_line, end_column = _place(source, lines, node.end_lineno or node.lineno, node.end_col_offset or 0)
     text = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
-    # ast counts bytes, people count characters.
-    column = len(text.encode()[: node.col_offset].decode("utf-8", "replace")) + 1
-    end = lines[last - 1] if last <= len(lines) else ""
-    end_column = len(end.encode()[: node.end_col_offset or 0].decode("utf-8", "replace")) + 1
     cures = (hit.cure,) if hit.cure is not None else rule.cures
+    edits = tuple(
+        TextEdit(*_place(source, lines, *edit.start)[1:], *_place(source, lines, *edit.end)[1:], edit.text)
+        for edit in hit.edits
+    )
     return Problem(
-        rule.code, rule.name, hit.level, rule.cause, source.path, line, column, source.place(last)[1], end_column,
-        hit.claim, text.strip()[:200], cures, cell, bool(hit.edits),
+        rule.code, rule.name, hit.level, rule.cause, source.path, line, column, end_line, end_column,
+        hit.claim, text.strip()[:200], cures, cell, bool(hit.edits), edits,
     )  # fmt: skip
+
+
+def _place(source: Source, lines: list[str], line: int, column: int) -> tuple[int | None, int, int]:
+    """Give the cell, the line in it and the character, from 1: `ast` counts bytes, people count characters."""
+    text = lines[line - 1] if line <= len(lines) else ""
+    return *source.place(line), len(text.encode()[:column].decode("utf-8", "replace")) + 1
 
 
 def _readable(source: Source) -> tuple[ast.Module | None, Source, list[Unread]]:

@@ -33,6 +33,17 @@ class Hit:
 
 
 @dataclass(frozen=True)
+class TextEdit:
+    """One replacement as editors count: lines and characters from 1, the end behind the last; cells by themselves."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Problem:
     """A finding with its place in a file; `line` counts within the cell for a notebook."""
 
@@ -50,6 +61,7 @@ class Problem:
     cures: tuple[Cure, ...]
     cell: int | None = None
     fixable: bool = False
+    edits: tuple[TextEdit, ...] = ()
 
     @property
     def place(self) -> str:
@@ -59,6 +71,7 @@ class Problem:
     def as_json(self) -> dict[str, Any]:
         shown = {name: getattr(self, name) for name in self.__dataclass_fields__}
         shown["cures"] = [{"title": cure.title, "how": cure.how, "keeps": cure.keeps} for cure in self.cures]
+        shown["edits"] = [vars(edit) for edit in self.edits]
         return shown
 
 

@@ -32,10 +32,19 @@ class Rule:
     own_cure: bool
     story: str
     examine: Examine
-    # A word that a file must have for the rule to be asked at all.
-    needs: re.Pattern[str]
+    # Words of which a file must have one for the rule to be asked at all, or how else it can be written.
+    needs: tuple[str, ...]
+    or_written: re.Pattern[str] | None
+    # Words of which it must have one besides.
+    and_needs: tuple[str, ...]
     # A test is no run: it is short, and often sick on purpose. Most rules have nothing to say about one.
     in_tests: bool
+
+    def may_find(self, text: str, has: Callable[[str], bool]) -> bool:
+        """Whether a text has what this trap can't be without, asked before it is parsed; `has` looks for a word."""
+        if self.and_needs and not any(map(has, self.and_needs)):
+            return False
+        return any(map(has, self.needs)) or (self.or_written is not None and bool(self.or_written.search(text)))
 
 
 @cache
@@ -54,7 +63,9 @@ def find_rules() -> tuple[Rule, ...]:
                 getattr(module, "OWN_CURE", False),
                 module.__doc__ or "",
                 module.examine,
-                re.compile(module.NEEDS),
+                module.NEEDS,
+                re.compile(written) if (written := getattr(module, "OR_WRITTEN", None)) else None,
+                getattr(module, "AND_NEEDS", ()),
                 getattr(module, "IN_TESTS", False),
             )
         )

@@ -57,15 +57,25 @@ def split_lines(text: str) -> list[str]:
 
 def read(path: str) -> Source:
     """Read a file from disk."""
-    return parse_bytes(path, read_regular(path, MAX_NOTEBOOK if path.endswith(".ipynb") else MAX_CODE))
+    return parse_bytes(path, read_file(path)[0])
+
+
+def read_file(path: str) -> tuple[bytes, os.stat_result]:
+    """Give the bytes of a script or notebook, and what the file system said of it before it was read."""
+    return _read(path, MAX_NOTEBOOK if path.endswith(".ipynb") else MAX_CODE)
 
 
 def read_regular(path: str, most: int) -> bytes:
     """Give the bytes of a regular file of a sensible size: a pipe would never answer, a device never end."""
+    return _read(path, most)[0]
+
+
+def _read(path: str, most: int) -> tuple[bytes, os.stat_result]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+            about = os.fstat(fd)
+            if not stat.S_ISREG(about.st_mode):
                 raise CanNotRead("it is not a regular file")
             raw = file.read(most + 1)
             size = max(len(raw), os.fstat(fd).st_size)
@@ -73,7 +83,7 @@ def read_regular(path: str, most: int) -> bytes:
         raise CanNotRead((getattr(error, "strerror", None) or str(error)).lower()) from None
     if len(raw) > most:
         raise CanNotRead(f"{size / 1e6:.1f} MB, more than the limit of {most / 1e6:.0f} MB")
-    return raw
+    return raw, about
 
 
 def parse_bytes(path: str, raw: bytes) -> Source:

@@ -39,9 +39,9 @@ def command(fix: bool, diff: bool, form: str, select: str | None, ignore: str | 
     Exits with 0 when nothing was found, 1 when something was, 2 when a path could not be read or the command line is
     wrong.
     """
-    from holter.check.engine import check_files
     from holter.check.files import files_of
     from holter.check.problem import Checked, Unread
+    from holter.check.workers import check_files
     from holter.views.plain import clean
 
     if not paths:

@@ -18,9 +18,16 @@ Loop = ast.For | ast.AsyncFor | ast.While
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-# Nodes that only say how another is used.
-MARKS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
-
+# Nodes with nothing below them.
+_LEAVES = frozenset((ast.Name, ast.Constant))
+# Fields with texts and marks: how a node is used is no node of its own.
+_PLAIN = frozenset(("ctx", "op", "ops", "id", "attr", "type_comment", "kind"))
+# The fields of each kind of node that may hold others.
+_FIELDS = {
+    kind: tuple(name for name in kind._fields if name not in _PLAIN)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,34 +78,40 @@ class Module:
             ast.BinOp: self.products,
         }
         for node in self._everything(tree):
-            kind = type(node)
+            kind = node.__class__
             if kind in kept_in:
                 kept_in[kind].append(node)
             if kind in BINDERS:
                 self.bindings.note(node)
-            elif isinstance(node, (ast.Import, ast.ImportFrom)):
-                self.imports.note(node)
+            elif kind is ast.Import or kind is ast.ImportFrom:
+                self.imports.note(cast("ast.Import | ast.ImportFrom", node))
         for kept in kept_in.values():
             kept.sort(key=lambda node: (node.lineno, node.col_offset))
         self.bindings.settle()
 
     def _everything(self, tree: ast.Module) -> Iterator[ast.AST]:
-        """Give every node that can stand for something, and note what it stands in; this is most of a check's time."""
+        """Give every node that may hold others, and note what each stands in; this is most of a check's time."""
         stack: list[ast.AST] = [tree]
         parents = self.parents
         while stack:
             node = stack.pop()
             yield node
-            for name in node._fields:
+            for name in _FIELDS[node.__class__]:
                 value = getattr(node, name, None)
                 if value.__class__ is list:
-                    for one in value:
+                    for one in cast("list[object]", value):
                         if isinstance(one, ast.AST):
                             parents[one] = node
-                            stack.append(one)
-                elif isinstance(value, ast.AST) and not isinstance(value, MARKS):
+                            if one.__class__ not in _LEAVES:
+                                stack.append(one)
+                elif isinstance(value, ast.AST):
                     parents[value] = node
-                    stack.append(value)
+                    if value.__class__ not in _LEAVES:
+                        stack.append(value)
+
+    def release(self) -> None:
+        """Let go of the tree and all that is known of it, now: what refers to itself waits for Python's collection."""
+        self.__dict__.clear()
 
     # -- where a node stands ------------------------------------------------------------------------------------------
 

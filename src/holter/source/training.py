@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _OPTIMIZER = re.compile(r"(?:^|_)opt(?:im(?:izer)?s?)?(?:_|\d|$)|optim", re.I)
 # Objects whose backward() takes the loss as its argument.
 _TAKES_LOSS = re.compile(r"(?:^|\.)(?:accelerator|fabric|self\.fabric|engine|model_engine|\w*_engine)$", re.I)
+# Without one of these in its text, a file has no mark of a training.
+MARKS = (".backward", ".manual_backward", ".step", "apply_gradients", "train_on_batch")
 NO_GRAD = ("torch.no_grad", "torch.inference_mode")
 
 

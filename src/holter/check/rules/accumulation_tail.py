@@ -29,7 +29,7 @@ from holter.source.values import is_loader, statements_after
 
 CODE = "HLT204"
 CAUSE = None
-NEEDS = r"zero_grad"
+NEEDS = ("zero_grad",)
 CURES = (Cure("take the step after the last batch, too", "+ or i + 1 == len(loader)", "changed"),)
 
 

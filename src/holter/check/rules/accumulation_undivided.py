@@ -28,7 +28,7 @@ from holter.source.module import Module
 
 CODE = "HLT203"
 CAUSE = None
-NEEDS = r"zero_grad"
+NEEDS = ("zero_grad",)
 CURES = (
     Cure(
         "divide the loss by the number of batches that are added up",

@@ -28,7 +28,8 @@ from holter.source.values import argument
 
 CODE = "HLT109"
 CAUSE = "oversize.spike"
-NEEDS = r"@ *\w+\.(?:T|mT|t\(\))|matmul\(|\.mm\(|\.dot\("
+NEEDS = ("matmul(", ".mm(", ".dot(")
+OR_WRITTEN = r"@ *\w+\.(?:T|mT|t\(\))"
 CURES = (Cure("do that work in chunks, in smaller batches", "+ for part in x.split(1024): ...", "equivalent"),)
 
 _MIN_ROWS = 1000

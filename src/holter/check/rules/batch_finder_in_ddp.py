@@ -27,7 +27,7 @@ from holter.source.values import argument, number, text
 CODE = "HLT602"
 CAUSE = "hang.collective"
 OWN_CURE = True
-NEEDS = r"BatchSizeFinder|scale_batch_size|find_executable_batch_size"
+NEEDS = ("BatchSizeFinder", "scale_batch_size", "find_executable_batch_size")
 CURES = (Cure("find the batch size on one device, before the run, and train with it", "", "changed"),)
 
 _CLAIM = "the batch-size finder runs on several processes: one that runs out of memory leaves the others waiting"

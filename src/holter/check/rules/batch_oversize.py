@@ -28,7 +28,8 @@ from holter.units import size
 
 CODE = "HLT110"
 CAUSE = "oversize.batch"
-NEEDS = r"Sequential"
+NEEDS = ("Sequential",)
+AND_NEEDS = (".fit", "train_on_batch")
 CURES = (Cure("a smaller batch with gradient accumulation: half of it, and two steps added up", "", "equivalent"),)
 
 _LARGE_BATCH_BYTES = 1e9

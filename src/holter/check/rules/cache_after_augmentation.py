@@ -23,7 +23,7 @@ from holter.source.pipelines import mapped, pipeline_of
 
 CODE = "HLT404"
 CAUSE = None
-NEEDS = r"\.cache\("
+NEEDS = (".cache(",)
 CURES = (Cure("cache first, then draw at random", "- ds.map(augment).cache()\n+ ds.cache().map(augment)", "changed"),)
 
 _RANDOM = re.compile(

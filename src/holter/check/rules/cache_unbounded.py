@@ -24,7 +24,8 @@ from holter.source.values import argument
 
 CODE = "HLT403"
 CAUSE = "leak.cache-unbounded"
-NEEDS = r"\.cache\(\)|lru_cache|functools"
+NEEDS = (".cache()", "lru_cache", "functools")
+AND_NEEDS = ("cache",)
 CURES = (Cure("cache to a file, or leave it out and prefetch", "- .cache()\n+ .cache(filename)"),)
 
 

@@ -30,7 +30,7 @@ from holter.source.values import argument, names_in, number, short_loop, spread,
 
 CODE = "HLT601"
 CAUSE = "disk-full"
-NEEDS = r"torch\.save|save_pretrained|save_weights|\.save\(|ModelCheckpoint|TrainingArguments"
+NEEDS = ("torch.save", "save_pretrained", "save_weights", ".save(", "ModelCheckpoint", "TrainingArguments")
 CURES = (Cure("make room: keep only the last checkpoints, or write them to another file system"),)
 
 _REMOVES = re.compile(

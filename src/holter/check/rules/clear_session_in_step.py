@@ -26,7 +26,7 @@ from holter.source.module import Module
 
 CODE = "HLT208"
 CAUSE = None
-NEEDS = r"clear_session"
+NEEDS = ("clear_session",)
 CURES = (Cure("leave it out: call it only between models that are built anew", "- keras.backend.clear_session()"),)
 
 

@@ -28,7 +28,8 @@ from holter.source.values import argument, text
 
 CODE = "HLT302"
 CAUSE = "oversize.batch"
-NEEDS = r"amp|autocast"
+NEEDS = ("autocast", "GradScaler")
+AND_NEEDS = (".backward", ".manual_backward")
 CURES = (Cure("mixed precision (bfloat16)", "torch.autocast(device, torch.bfloat16)", "changed"),)
 
 _DEVICE = re.compile(r"^(mps|cpu|cuda|xpu|hpu)(?::\d+)?$")

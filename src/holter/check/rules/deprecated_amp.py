@@ -29,7 +29,7 @@ from holter.source.values import argument
 CODE = "HLT303"
 CAUSE = None
 IN_TESTS = True
-NEEDS = r"torch\.(?:cuda|cpu)\.amp|torch\.cuda import amp|amp\.(?:autocast|GradScaler)"
+NEEDS = ("torch.cuda.amp", "torch.cpu.amp", "torch.cuda import amp", "amp.autocast", "amp.GradScaler")
 CURES = (Cure("name the device in the call: torch.amp.autocast(device), torch.amp.GradScaler(device)"),)
 
 _NEW = re.compile(r"torch\.amp\.(?:GradScaler|autocast)|from torch\.amp import|torch\.amp, |torch\.GradScaler")

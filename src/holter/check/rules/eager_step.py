@@ -32,7 +32,7 @@ from holter.source.values import argument
 
 CODE = "HLT505"
 CAUSE = "overhead.eager-loop"
-NEEDS = r"GradientTape|run_eagerly"
+NEEDS = ("GradientTape", "run_eagerly")
 CURES = (
     Cure(
         "compile the step into a graph",

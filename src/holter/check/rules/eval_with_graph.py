@@ -32,7 +32,7 @@ from holter.source.values import is_loader, statements_after
 
 CODE = "HLT106"
 CAUSE = "leak.graph-retained"
-NEEDS = r"\.eval\(\)"
+NEEDS = (".eval()",)
 CURES = (Cure("make no graph where nothing is trained", "+ with torch.no_grad():"),)
 
 _HELD_OUT = re.compile(r"(?:val|valid|validation|test|dev|eval|holdout)(?:_?(?:set|data|batches|ds|dl|iter))?$")

@@ -30,7 +30,7 @@ from holter.source.values import short_loop
 
 CODE = "HLT102"
 CAUSE = "leak.model-rebuilt"
-NEEDS = r"\.fit\(|\.fit_generator\(|train_on_batch"
+NEEDS = (".fit(", ".fit_generator(", "train_on_batch")
 CURES = (
     Cure("build and compile it once, before the loop, and set its weights back at each pass", "", "changed"),
     Cure("train each in a process of its own: its memory is given back when it ends", "", "equivalent"),

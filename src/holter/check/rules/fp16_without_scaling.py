@@ -30,7 +30,8 @@ from holter.source.values import text
 
 CODE = "HLT304"
 CAUSE = "nan.precision"
-NEEDS = r"float16|autocast|\.half\("
+NEEDS = ("float16", "autocast", ".half(")
+AND_NEEDS = (".backward", ".manual_backward", ".fit", "train_on_batch", "apply_gradients")
 CURES = (
     Cure("bfloat16, which has the range of float32", "torch.autocast(device, torch.bfloat16)", "changed"),
     Cure("float32 weights with autocast and a loss scaler, instead of half weights", "torch.amp.GradScaler", "changed"),

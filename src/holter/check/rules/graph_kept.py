@@ -31,7 +31,8 @@ from holter.source.values import argument, is_loader, names_in
 
 CODE = "HLT103"
 CAUSE = "leak.graph-retained"
-NEEDS = r"\.backward\(|manual_backward|def training_step|def compute_loss|[Ll]oader|_dl\b|batches"
+NEEDS = (".backward(", "manual_backward", "def training_step", "def compute_loss", "loader", "Loader", "batches")
+OR_WRITTEN = r"_dl\b"
 
 _NUMBER = "keep the number, not the tensor: .item()"
 _CUT = "cut it from its graph before keeping it: .detach()"

@@ -26,7 +26,7 @@ from holter.source.module import Module
 
 CODE = "HLT301"
 CAUSE = "nan.precision"
-NEEDS = r"GradScaler"
+NEEDS = ("GradScaler",)
 CURES = (
     Cure("float32 weights with autocast and a loss scaler, instead of half weights", "torch.amp.GradScaler", "changed"),
 )

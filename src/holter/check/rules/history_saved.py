@@ -26,7 +26,8 @@ from holter.source.values import names_in
 
 CODE = "HLT108"
 CAUSE = "leak.tensors-kept"
-NEEDS = r"torch\.save|pickle\.dump|np\.save|numpy"
+NEEDS = ("torch.save", "pickle.dump", "np.save", "numpy")
+AND_NEEDS = ("save", "dump")
 CURES = (
     Cure(
         "keep only the numbers you need of each, or write them to disk and clear it after each epoch", "", "equivalent"

@@ -25,7 +25,7 @@ from holter.source.values import argument, number, spread
 
 CODE = "HLT207"
 CAUSE = "early-stop.input-exhausted"
-NEEDS = r"steps_per_epoch"
+NEEDS = ("steps_per_epoch",)
 CURES = (Cure("dataset.repeat() before fit, or leave steps_per_epoch out so that it is counted", "", "equivalent"),)
 
 

@@ -25,7 +25,7 @@ from holter.source.values import argument
 
 CODE = "HLT407"
 CAUSE = None
-NEEDS = r"DataLoader"
+NEEDS = ("DataLoader",)
 CURES = (Cure("a function at the top of the file, or functools.partial of one"),)
 
 

@@ -20,11 +20,13 @@ from holter.check.problem import Hit, Level
 from holter.finding import Cure
 from holter.source.bindings import dotted
 from holter.source.module import Module, once
+from holter.source.training import MARKS
 from holter.source.values import argument, number
 
 CODE = "HLT205"
 CAUSE = "nan.learning-rate"
-NEEDS = r"optim"
+NEEDS = ("optim",)
+AND_NEEDS = (*MARKS, ".fit")
 CURES = (Cure("a smaller learning rate", "", "changed"),)
 
 # The largest rate that still has a use, by optimizer.

@@ -30,7 +30,8 @@ from holter.source.values import argument, names_in
 
 CODE = "HLT408"
 CAUSE = "hang.worker"
-NEEDS = r"threading|queue"
+NEEDS = ("threading", "queue")
+AND_NEEDS = ("DataLoader",)
 CURES = (
     Cure(
         "the spawn start method where a fork copied a held lock", "or make the lock in the worker, at its first sample"

@@ -26,11 +26,13 @@ from holter.check.problem import Hit
 from holter.finding import Cure
 from holter.source.bindings import called_on, dotted
 from holter.source.module import Loop, Module
+from holter.source.training import MARKS
 from holter.source.values import literal_loop, names_in, set_within, targets_of
 
 CODE = "HLT101"
 CAUSE = "leak.model-rebuilt"
-NEEDS = r"backward|apply_gradients|train_on_batch"
+NEEDS = ("backward", "apply_gradients", "train_on_batch")
+AND_NEEDS = MARKS
 
 _KERAS = Cure(
     "build and compile it once, before the loop, and set its weights back at each pass",

@@ -28,7 +28,7 @@ from holter.source.values import argument
 
 CODE = "HLT401"
 CAUSE = "input-bound.no-prefetch"
-NEEDS = r"tf\.data|tensorflow\.data|data\.Dataset"
+NEEDS = ("tf.data", "tensorflow.data", "data.Dataset")
 CURES = (
     Cure(
         "make samples in parallel and ahead of the step: .map(f, num_parallel_calls=tf.data.AUTOTUNE) and "

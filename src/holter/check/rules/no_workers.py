@@ -25,7 +25,7 @@ from holter.source.values import argument, number, spread
 
 CODE = "HLT402"
 CAUSE = "input-bound.no-prefetch"
-NEEDS = r"DataLoader"
+NEEDS = ("DataLoader",)
 CURES = (
     Cure(
         "let 4 workers make the batches while the step computes: num_workers=4",

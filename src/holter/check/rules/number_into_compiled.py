@@ -26,7 +26,8 @@ from holter.source.values import number, short_loop
 
 CODE = "HLT502"
 CAUSE = "recompile.scalar"
-NEEDS = r"\.function|jax"
+NEEDS = (".function", "jax")
+AND_NEEDS = ("tensorflow", "jit")
 CURES = (Cure("pass `step` as a tensor", "- train_step(x, step)\n+ train_step(x, tf.constant(step))"),)
 
 

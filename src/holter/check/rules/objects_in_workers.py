@@ -31,7 +31,7 @@ from holter.source.values import argument
 
 CODE = "HLT406"
 CAUSE = "leak.worker-copy"
-NEEDS = r"num_workers"
+NEEDS = ("num_workers",)
 CURES = (
     Cure("hold the samples in arrays or tensors, one for each field: there are no reference counts in them"),
     Cure("use fewer workers"),

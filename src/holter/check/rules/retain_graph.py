@@ -26,7 +26,8 @@ from holter.source.values import argument, targets_of
 
 CODE = "HLT104"
 CAUSE = "leak.graph-retained"
-NEEDS = r"retain_graph\s*=\s*True"
+NEEDS = ()
+OR_WRITTEN = r"retain_graph\s*=\s*True"
 CURES = (
     Cure("cut it from its graph before keeping it: .detach()", "- loss.backward(retain_graph=True)\n+ loss.backward()"),
 )

@@ -25,7 +25,8 @@ from holter.source.values import names_in, short_loop, targets_of
 
 CODE = "HLT503"
 CAUSE = "recompile.shape"
-NEEDS = r"\.function|jax"
+NEEDS = (".function", "jax")
+AND_NEEDS = ("tensorflow", "jit")
 CURES = (
     Cure("let one trace serve all shapes", "- @tf.function\n+ @tf.function(reduce_retracing=True)"),
     Cure("pad the batches to a few fixed lengths", "", "equivalent"),

@@ -25,7 +25,7 @@ from holter.source.values import argument, number
 
 CODE = "HLT405"
 CAUSE = "leak.cache-unbounded"
-NEEDS = r"\.shuffle\("
+NEEDS = (".shuffle(",)
 CURES = (Cure("a smaller shuffle buffer, or shuffle file names instead of samples", "", "changed"),)
 
 _BATCHES = 500

@@ -29,7 +29,7 @@ from holter.source.module import Loop, Module
 
 CODE = "HLT105"
 CAUSE = "leak.graph-retained"
-NEEDS = r"\.backward\("
+NEEDS = (".backward(",)
 CURES = (Cure("cut it from its graph before keeping it: .detach()", "+ hidden = hidden.detach()"),)
 
 _STATE = re.compile(r"hidden|(?:^|_)states?$|^h\d?$|^[hc]x$|^c\d?$|^h_?[nt]$|^c_?[nt]$|memory|^mems$|^carry$|^hc$")

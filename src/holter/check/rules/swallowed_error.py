@@ -31,10 +31,12 @@ from holter.check.problem import Hit
 from holter.finding import Cure
 from holter.source.bindings import called_on, dotted
 from holter.source.module import Module
+from holter.source.training import MARKS
 
 CODE = "HLT206"
 CAUSE = "early-stop.swallowed-error"
-NEEDS = r"\.backward\(|\.fit\(|apply_gradients|train_on_batch|optim"
+NEEDS = (".backward(", ".fit(", "apply_gradients", "train_on_batch", "optim")
+AND_NEEDS = (*MARKS, ".fit")
 CURES = (Cure("re-raise it after logging, and catch only what you expect", "+     raise", "changed"),)
 
 _ALL_ERRORS = ("Exception", "BaseException")

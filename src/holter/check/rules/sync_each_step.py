@@ -30,7 +30,7 @@ from holter.source.values import names_in
 
 CODE = "HLT501"
 CAUSE = None
-NEEDS = r"\.backward\(|apply_gradients"
+NEEDS = (".backward(", "apply_gradients")
 CURES = (Cure("keep it on the device, and read it once in a while: every 100 steps, or after the epoch"),)
 
 _READS = ("item", "cpu", "numpy", "tolist")

@@ -27,7 +27,9 @@ from holter.source.values import names_in
 
 CODE = "HLT107"
 CAUSE = "input-bound.no-prefetch"
-NEEDS = r"\byield\b"
+NEEDS = ()
+OR_WRITTEN = r"\byield\b"
+AND_NEEDS = ("tensorflow",)
 CURES = (
     Cure(
         "make samples in parallel and ahead of the step: .map(f, num_parallel_calls=tf.data.AUTOTUNE) and "

@@ -26,7 +26,7 @@ from holter.source.module import Module, once
 
 CODE = "HLT202"
 CAUSE = None
-NEEDS = r"zero_grad"
+NEEDS = ("zero_grad",)
 CURES = (Cure("set the gradients back before backward(), or after step()", "", "changed"),)
 
 

@@ -30,7 +30,7 @@ from holter.source.values import short_loop
 CODE = "HLT201"
 CAUSE = "nan.learning-rate"
 OWN_CURE = True
-NEEDS = r"\.backward\("
+NEEDS = (".backward(",)
 CURES = (Cure("set the gradients back before each backward()", "+ optimizer.zero_grad()", "changed"),)
 
 _CLEARS = re.compile(
