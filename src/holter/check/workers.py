@@ -73,7 +73,12 @@ def _each(tasks: list[Task]) -> Iterator[Done]:
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in methods and os.name == "posix" else None)
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin) as pool:
-        yield from pool.map(_check, tasks, chunksize=_AT_ONCE)
+        try:
+            yield from pool.map(_check, tasks, chunksize=_AT_ONCE)
+        except (KeyboardInterrupt, GeneratorExit):
+            for worker in multiprocessing.active_children():
+                worker.terminate()  # or they would go on with what they were given
+            raise
 
 
 def _cores() -> int:
