@@ -46,7 +46,17 @@ FROZEN = {
     "watch": {"[RUN]"},
     "serve": {"--host", "--port"},
     "report": {"[RUN]", "--output -o", "--format [html|md]"},
-    "check": {"[PATH...]", "--fix", "--diff", "--format [text|json|sarif|github]", "--select", "--ignore"},
+    "check": {
+        "[PATH...]",
+        "--fix",
+        "--diff",
+        "--format [text|json|sarif|github]",
+        "--select",
+        "--ignore",
+        "--explain",
+        "--watch",
+        "--no-cache",
+    },
     "plan": {"--memory", "--device [cpu|cuda|mps]", "--json", "--apply", "[COMMAND...]"},
     "demo": set[str](),
 }
@@ -126,6 +136,8 @@ def words_of(done: subprocess.CompletedProcess[bytes]) -> str:
         (["check"], 2, "no path is given"),
         (["check", "no/such/file.py"], 2, "there is no no/such/file.py"),
         (["check", "--select", "HLT9", "."], 2, "no rule is called 'HLT9'"),
+        (["check", "--explain", "HLT9"], 2, "no rule is called 'HLT9'"),
+        (["check", "--watch", "-"], 2, "--watch only looks"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

@@ -82,8 +82,12 @@ def encodable(text: str, stream: TextIO) -> str:
 
 
 def wants_color(stream: TextIO) -> bool:
-    """Tell whether colour is welcome: on a terminal, unless NO_COLOR or TERM says otherwise."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    """Tell whether colour is welcome: on a terminal, unless NO_COLOR or TERM says no, or where FORCE_COLOR says yes."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    if os.environ.get("TERM") == "dumb":
         return False
     try:
         return stream.isatty()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from holter.check.problem import Checked, Problem
 from holter.units import count
@@ -14,25 +14,36 @@ _KEEPS = {
 }
 
 
-def lines_of(found: Checked) -> Iterator[str]:
+_STYLES = {"error": "bad", "warning": "wait", "note": "dim"}
+
+# Gives a text in a style: "bold", "dim", "bad", "wait", or "" for none.
+Show = Callable[[str, str], str]
+
+
+def _plainly(text: str, style: str) -> str:  # noqa: ARG001 - the shape of Show
+    return text
+
+
+def lines_of(found: Checked, show: Show = _plainly) -> Iterator[str]:
     """Give the whole text, line by line."""
     for problem in found.problems:
-        yield from _told(problem)
+        yield from _told(problem, show)
         yield ""
     yield _summary(found)
 
 
-def _told(problem: Problem) -> Iterator[str]:
-    yield f"{problem.place}: {problem.code} {problem.name} ({problem.level})"
-    yield f"    {problem.claim}"
+def _told(problem: Problem, show: Show) -> Iterator[str]:
+    code = show(problem.code, _STYLES[problem.level])
+    yield f"{show(problem.place, 'bold')}: {code} {show(f'{problem.name} ({problem.level})', '')}"
+    yield show(f"    {problem.claim}", "")
     yield ""
-    yield f"    {problem.line:>5} | {problem.source}"
+    yield f"{show(f'    {problem.line:>5} |', 'dim')} {show(problem.source, '')}"
     yield ""
     cure = problem.cures[0]
     fix = "; --fix does it" if problem.fixable else ""
-    yield f"    Cure: {cure.title} ({_KEEPS[cure.keeps]}{fix})"
+    yield show(f"    Cure: {cure.title} ({_KEEPS[cure.keeps]}{fix})", "")
     for line in cure.how.splitlines():
-        yield f"        {line}"
+        yield show(f"        {line}", "")
 
 
 def _summary(found: Checked) -> str:
