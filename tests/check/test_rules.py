@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from holter.check.engine import check_source
+from holter.check.page import parts
 from holter.check.rule import HEADINGS, Rule, find_rules
 from holter.check.settings import Settings
 from holter.check.source import read
@@ -80,11 +82,19 @@ def test_codes_and_names_are_unique() -> None:
 
 
 @pytest.mark.parametrize("rule", find_rules(), ids=lambda rule: rule.name)
-def test_a_rules_own_example_is_found_nowhere_in_its_instead(rule: Rule) -> None:
-    """What the page advises differs from what it warns of."""
-    parts = dict(zip(*[iter(re.split(rf"^({'|'.join(HEADINGS)}):", rule.story, flags=re.M)[1:])] * 2, strict=True))
+def test_a_rule_finds_the_example_of_its_page_and_not_what_stands_instead(rule: Rule, tmp_path: Path) -> None:
+    """Both in the script that the rule's fixtures have for it, in the place of `# EXAMPLE`."""
+    around = (FIXTURES / rule.name / "example.txt").read_text()
+    indent, told = re.findall(r"^( *)# EXAMPLE$", around, flags=re.M), parts(rule)
+    found = {}
+    for heading in ("Example", "Instead"):
+        script = tmp_path / f"{heading.lower()}.py"
+        script.write_text(around.replace(f"{indent[0]}# EXAMPLE", textwrap.indent(told[heading], indent[0])))
+        found[heading] = found_by(rule, script)
 
-    assert parts["Example"].strip() != parts["Instead"].strip()
+    assert len(indent) == 1
+    assert found["Example"]
+    assert found["Instead"] == []
 
 
 def test_nothing_is_said_about_tests() -> None:

@@ -6,11 +6,13 @@ Why it halts or slows a run: the device is given work ahead and computes while P
 value waits until all of it is done. With small steps that halves the speed.
 Example:
     for x, y in loader:
-        loss = step(x.cuda(), y.cuda())
+        loss = loss_fn(model(x.cuda()), y.cuda())
+        loss.backward(); optimizer.step(); optimizer.zero_grad()
         total += loss.item()
 Instead:
     for x, y in loader:
-        loss = step(x.cuda(), y.cuda())
+        loss = loss_fn(model(x.cuda()), y.cuda())
+        loss.backward(); optimizer.step(); optimizer.zero_grad()
         total += loss.detach()          # read once, at the end of the epoch
 When the fix is safe: never by itself: what is printed or logged would change.
 """
