@@ -258,6 +258,29 @@ def test_many_files_take_several_processes_and_keep_their_order(tmp_path: Path) 
     assert [one["file"] for one in found["findings"]] == [f"f{number:03d}.py" for number in range(0, 200, 3)]
 
 
+@pytest.mark.parametrize(
+    ("text", "is_read"),
+    [
+        ("def (:\n", False),
+        ("x = 1\n  y = 2\n", False),
+        ("x = " + "-" * 100_000 + "1\n", False),
+        ("x = '\\d'; assert (x, 'always true')\n", True),
+        ("def f(x):\n    global x\n", True),
+        ("return\n", True),
+        ("x = 1\n", True),
+    ],
+    ids=["syntax", "indent", "deep", "warns", "global", "return", "well"],
+)
+def test_a_file_that_no_rule_is_asked_about_is_parsed_like_any_other(text: str, is_read: bool) -> None:
+    """What can't be parsed is told in the same words with and without a framework in it; what can is not."""
+    plain, framework = (
+        check_source(parse_bytes("a.py", one.encode()), Settings()) for one in (text, text + "# torch.cuda.amp\n")
+    )
+
+    assert plain == framework
+    assert (plain.unread == []) == is_read
+
+
 LOOP = """
 for batch_{n} in loader:
     loss = model(batch_{n}).sum()

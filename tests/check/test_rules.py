@@ -14,6 +14,8 @@ from holter.check.page import parts
 from holter.check.rule import HEADINGS, Rule, find_rules
 from holter.check.settings import Settings
 from holter.check.source import read
+from holter.source.module import Module
+from holter.source.syntax import parse
 
 FIXTURES = Path(__file__).with_name("fixtures")
 PATIENTS = Path(__file__).parents[1] / "patients"
@@ -71,6 +73,20 @@ def test_every_rule_tells_its_story_under_the_same_headings(rule: Rule) -> None:
 
     assert tuple(told[1::2]) == HEADINGS
     assert all(text.strip() for text in told[2::2])
+
+
+SCRIPTS = sorted({*FIXTURES.glob("*/*.py"), *PATIENTS.glob("*.py")})
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_rule_would_find_nothing_where_its_words_are_missing(path: Path) -> None:
+    """What is not asked for a script, to save the time, has nothing to say about it when it is asked."""
+    text = path.read_text()
+    module = Module(parse(text), text, str(path))
+
+    for rule in find_rules():
+        if not rule.may_find(text, text.__contains__):
+            assert list(rule.examine(module)) == [], rule.name
 
 
 def test_codes_and_names_are_unique() -> None:

@@ -14,7 +14,7 @@ from holter.check.problem import Change, Checked, Edit, Hit, Problem, TextEdit, 
 from holter.check.rule import Rule, find_rules
 from holter.check.settings import Settings
 from holter.check.source import Source
-from holter.source.module import Module
+from holter.source.module import Module, is_test
 from holter.source.syntax import parse, parses
 
 _PASSES = 8
@@ -70,10 +70,13 @@ def _rules_for(source: Source, settings: Settings) -> list[Rule]:
     if not _FRAMEWORKS.search(source.text):
         return []
     has = cache(source.text.__contains__)  # rules share their words
+    test = is_test(source.path)
     return [
         rule
         for rule in find_rules()
-        if rule.may_find(source.text, has) and settings.wants(rule.code, rule.name, source.path)
+        if (rule.in_tests or not test)
+        and rule.may_find(source.text, has)
+        and settings.wants(rule.code, rule.name, source.path)
     ]
 
 

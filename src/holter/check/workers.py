@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Below this many files a second process takes longer to start, and a cache longer to read, than they save.
 PAYS = 64
-_AT_ONCE = 16
+_AT_ONCE = 8
 
 # A file, the content that it had when it was last checked, the settings, and whether to fix it.
 Task = tuple[str, str, Settings, bool]

@@ -46,6 +46,12 @@ def once(read: Callable[Concatenate[Module, P], T]) -> Callable[Concatenate[Modu
     return kept
 
 
+def is_test(path: str) -> bool:
+    """Whether a file is one of tests, by its name."""
+    name = PurePath(path).name
+    return name.startswith("test_") or name.endswith(("_test.py", "_tests.py")) or name == "conftest.py"
+
+
 class Module:
     """One file's syntax tree with an index: rules look up, they do not walk."""
 
@@ -165,10 +171,9 @@ class Module:
 
     def in_test(self, node: ast.AST) -> bool:
         """Whether a node belongs to a test: by the file's name, or that of a function around it."""
-        name = PurePath(self.path).name
-        if name.startswith("test_") or name.endswith(("_test.py", "_tests.py")) or name == "conftest.py":
-            return True
-        return any(isinstance(above, FUNCTIONS) and above.name.startswith("test_") for above in self.ancestors(node))
+        return is_test(self.path) or any(
+            isinstance(above, FUNCTIONS) and above.name.startswith("test_") for above in self.ancestors(node)
+        )
 
     def statement_of(self, node: ast.AST) -> ast.stmt:
         while not isinstance(node, ast.stmt):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import symtable
 import threading
 import warnings
 
@@ -20,6 +19,8 @@ def parse(text: str) -> ast.Module:
 
 def parses(text: str) -> bool:
     """Tell whether a text has a tree, without making one: half the time. Where this says no, ask `parse`."""
+    import symtable  # only a check of many files asks
+
     with _ONE_AT_A_TIME, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -25,7 +25,7 @@ from holter.source.values import argument
 CODE = "HLT403"
 CAUSE = "leak.cache-unbounded"
 NEEDS = (".cache()", "lru_cache", "functools")
-AND_NEEDS = ("cache",)
+AND_NEEDS = (".cache(", "Dataset", "Sequence")
 CURES = (Cure("cache to a file, or leave it out and prefetch", "- .cache()\n+ .cache(filename)"),)
 
 

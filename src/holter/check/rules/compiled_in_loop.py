@@ -29,6 +29,7 @@ from holter.source.values import literal_loop, names_in, set_within, short_loop
 CODE = "HLT504"
 CAUSE = "recompile.closure"
 NEEDS = ("tf.function", ".function(", "jax")
+AND_NEEDS = ("tensorflow", "jit", "pmap")
 CURES = (Cure("make it once, before the loop, and call it in the loop"),)
 
 _MAKERS = ("tensorflow.function", "jax.jit", "jax.pmap")

@@ -33,6 +33,7 @@ CODE = "HLT103"
 CAUSE = "leak.graph-retained"
 NEEDS = (".backward(", "manual_backward", "def training_step", "def compute_loss", "loader", "Loader", "batches")
 OR_WRITTEN = r"_dl\b"
+AND_NEEDS = ("torch", "lightning", "accelerate")
 
 _NUMBER = "keep the number, not the tensor: .item()"
 _CUT = "cut it from its graph before keeping it: .detach()"

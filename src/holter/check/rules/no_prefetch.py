@@ -29,6 +29,7 @@ from holter.source.values import argument
 CODE = "HLT401"
 CAUSE = "input-bound.no-prefetch"
 NEEDS = ("tf.data", "tensorflow.data", "data.Dataset")
+AND_NEEDS = ("tensorflow",)
 CURES = (
     Cure(
         "make samples in parallel and ahead of the step: .map(f, num_parallel_calls=tf.data.AUTOTUNE) and "
