@@ -63,7 +63,7 @@ def none_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(task: workers.Task) -> workers.Done:
         raise AssertionError(f"{task[0]} is read")
 
-    monkeypatch.setattr(workers, "_each", lambda tasks: map(read, tasks))
+    monkeypatch.setattr(workers, "_each", lambda tasks: (read(one) for one in tasks))
 
 
 def said(tree: Path, *options: str, cores: int | None = None) -> tuple[int, str, str]:

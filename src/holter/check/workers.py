@@ -6,7 +6,8 @@ import gc
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from holter.check.cache import Cache, Stamp, content_of, stamp_of
@@ -38,11 +39,12 @@ def check_files(
     tasks = [
         (path, cache.content(path) if cache is not None else "", settings, fix) for path in paths if path not in found
     ]
-    for (path, *_), (stamp, checked) in zip(tasks, _each(tasks), strict=True):
-        if cache is not None and stamp is not None:
-            found[path] = cache.same(path, stamp) if checked is None else cache.keep(path, stamp, checked)
-        elif checked is not None:
-            found[path] = checked
+    with closing(_each(tasks)) as results:
+        for (path, *_), (stamp, checked) in zip(tasks, results, strict=True):
+            if cache is not None and stamp is not None:
+                found[path] = cache.same(path, stamp) if checked is None else cache.keep(path, stamp, checked)
+            elif checked is not None:
+                found[path] = checked
     if cache is not None:
         cache.save()
     whole = Checked()
@@ -51,7 +53,7 @@ def check_files(
     return whole
 
 
-def _each(tasks: list[Task]) -> Iterator[Done]:
+def _each(tasks: list[Task]) -> Generator[Done, None, None]:
     workers = min(_cores(), len(tasks) // _AT_ONCE)
     if not tasks:
         return
@@ -74,7 +76,11 @@ def _each(tasks: list[Task]) -> Iterator[Done]:
     context = multiprocessing.get_context("fork" if "fork" in methods and os.name == "posix" else None)
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin) as pool:
         try:
-            yield from pool.map(_check, tasks, chunksize=_AT_ONCE)
+            # Ctrl-C goes to workers too, and is for us alone: they are started with it held back, and keep it so.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            results = pool.map(_check, tasks, chunksize=_AT_ONCE)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            yield from results
         except (KeyboardInterrupt, GeneratorExit):
             for worker in multiprocessing.active_children():
                 worker.terminate()  # or they would go on with what they were given
@@ -89,8 +95,7 @@ def _cores() -> int:
 
 
 def _begin() -> None:
-    """Set up a worker: Ctrl-C is for the process that started it, and a tree of a million nodes is no garbage."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Set up a worker: a tree of a million nodes is no garbage, and goes when its file is done."""
     gc.freeze()
     gc.disable()
 
