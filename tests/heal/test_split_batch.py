@@ -341,7 +341,7 @@ def test_samples_along_the_second_axis_are_found() -> None:
 
 
 def test_batchnorm_is_split_and_said_to_be_equivalent() -> None:
-    """Each part has its own statistics; the running ones move about as far as with the whole batch."""
+    """Each chunk has its own statistics; running ones move about as far as with the full batch, and count it once."""
     torch.manual_seed(0)
     model, batch, agent = with_norm(), rows(), Agent()
     before = model[1].running_mean.clone()
@@ -354,6 +354,7 @@ def test_batchnorm_is_split_and_said_to_be_equivalent() -> None:
 
     moved, wanted = model[1].running_mean - before, whole[1].running_mean - before
     torch.testing.assert_close(moved, wanted, rtol=0.2, atol=0.02)
+    assert model[1].num_batches_tracked == 1
     told = agent.told("intervention")[0]
     assert (told["keeps"], "BatchNorm" in told["because"]) == ("equivalent", True)
 

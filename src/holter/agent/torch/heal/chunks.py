@@ -83,7 +83,7 @@ class Call:
         """Call the model with some samples; gives its inputs that need gradients, and the tensors it gave."""
         inputs, args, kwargs = self.fresh(begin, end)
         share = (end - begin) / self.size if self.size else 1.0
-        with self.state.at_work(share, self.with_graph), self.torch.set_grad_enabled(self.with_graph):
+        with self.state.at_work(share, self.with_graph, begin == 0), self.torch.set_grad_enabled(self.with_graph):
             out = self.inner(self.module, *args, **kwargs)
         flat, unknown = [], []
         self.rebuild = take_out(out, self.state.is_tensor, flat, unknown)

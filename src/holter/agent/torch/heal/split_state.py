@@ -159,9 +159,11 @@ class SplitState:
             self.split.inside = before
 
     @contextmanager
-    def at_work(self, share, with_graph):
-        """The stand-ins are in place, and running statistics move by a chunk's share."""
+    def at_work(self, share, with_graph, first):
+        """The stand-ins are in place, and running statistics move by a chunk's share; the first counts as a batch."""
         momenta = [(norm, norm.momentum) for norm in self.norms if norm.momentum is not None and share < 1]
+        counts = [norm.num_batches_tracked for norm, _ in momenta if not first and norm.track_running_stats]
+        before = [count.clone() for count in counts]
         for norm, momentum in momenta:
             norm.momentum = 1.0 - (1.0 - momentum) ** share
         try:
@@ -174,6 +176,8 @@ class SplitState:
         finally:
             for norm, momentum in momenta:
                 norm.momentum = momentum
+            for count, was in zip(counts, before):  # noqa: B905
+                count.copy_(was)
 
     def _mixed(self):
         torch, kind = self.torch, self.device.type
