@@ -57,9 +57,11 @@ def main() -> None:
     times = []
     for _ in range(5):
         begun = time.perf_counter()
-        told = verdict(long)
+        judged = verdict(long)
         times.append(time.perf_counter() - begun)
-    print(f"verdict on an hour: {statistics.median(times):.2f} s ({told.ending.kind}, {len(told.findings)} findings)")
+    print(
+        f"verdict on an hour: {statistics.median(times):.2f} s ({judged.ending.kind}, {len(judged.findings)} findings)"
+    )
     table = Examined(long)
     ending = ending_of(table)
     costs = []

@@ -314,12 +314,12 @@ def guarded(act: Callable[[Path], None], folder: Path, work: Path) -> None:
 
 def read_by(name: str, folder: Path, work: Path) -> Outcome:
     """One reader in a process of its own."""
-    said = [work / "stdout", work / "stderr"]
+    outputs = [work / "stdout", work / "stderr"]
     pid = os.fork()
     if pid == 0:
         code = 70
         try:
-            for number, path in enumerate(said, 1):
+            for number, path in enumerate(outputs, 1):
                 os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
             resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
             resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
@@ -336,7 +336,7 @@ def read_by(name: str, folder: Path, work: Path) -> Outcome:
             os._exit(code)
     _pid, status, used = os.wait4(pid, 0)
     outcome = Outcome(mb=used.ru_maxrss / 1024, seconds=used.ru_utime + used.ru_stime)
-    out, err = (path.read_text("utf-8", "replace") for path in said)
+    out, err = (path.read_text("utf-8", "replace") for path in outputs)
     code = os.waitstatus_to_exitcode(status)
     outcome.wrong = wrong_with(code, out, err, outcome, work)
     return outcome

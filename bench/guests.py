@@ -260,7 +260,7 @@ def compare(
     return compared
 
 
-def told(compared: Compared) -> list[str]:
+def differences(compared: Compared) -> list[str]:
     """Each difference in words: what the test came to plain, and what in the other way."""
     lines = []
     for kind, found in (("differs", compared.differing), ("differed once", compared.once)):
@@ -335,7 +335,7 @@ def main() -> int:
     for suite in suites:
         compared = compare(suite, source(suite, str(PYTHON)), str(PYTHON), asked.only)
         rows.append(compared.row())
-        print(table([HEAD, rows[-1]]), *told(compared), sep="\n", flush=True)
+        print(table([HEAD, rows[-1]]), *differences(compared), sep="\n", flush=True)
         bad |= any(compared.differing.values()) or bool(compared.slow()) or not compared.ran()
     print()
     print(table(rows))

@@ -35,12 +35,12 @@ class Agent:
     """Keeps what the reflex says."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
         self.beat = type("Beat", (), {"steps": 0})
         self.guard, self.heal = Guard(self.say), "safe"
 
     def say(self, kind: str, **fields: Any) -> None:
-        self.said.append((kind, fields))
+        self.events.append((kind, fields))
 
 
 class Training:
@@ -147,17 +147,17 @@ def main() -> None:
                     split.watch([training.model])
                     found, took = training.times(steps=26)
                     ours = statistics.median(took[-8:])
-                    chunks = [f"{fields['rows']}" for _, fields in agent.said if "rows" in fields]
+                    chunks = [f"{fields['rows']}" for _, fields in agent.events if "rows" in fields]
                     print(
                         f"  {share:.0%}: ours {size / ours:.0f} samples/s, first step {took[0]:.2f} s, "
                         f"by hand {size / hand:.0f} (micro-batch {micro}): {hand / ours:.0%} of it, "
                         f"losses {_off(found, losses):.1e} off, chunks of {', then '.join(chunks) or 'all'}, "
                         f"steps {[round(t * 1e3) for t in took]} ms, "
-                        f"{[fields.get('keeps') or fields.get('because') for _, fields in agent.said][:2]}"
+                        f"{[fields.get('keeps') or fields.get('because') for _, fields in agent.events][:2]}"
                     )
                     break
                 except torch.OutOfMemoryError as error:
-                    print(f"  {share:.0%}: out of memory: {str(error)[:90]}; {agent.said[-1:]}")
+                    print(f"  {share:.0%}: out of memory: {str(error)[:90]}; {agent.events[-1:]}")
                 finally:
                     _unwatch(originals)
                     training = split = None

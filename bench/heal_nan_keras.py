@@ -54,14 +54,14 @@ def main() -> None:
             times[way].append((time.perf_counter() - begun) / block)
     paired = [a - b for a, b in zip(times[1], times[0], strict=True)]
     plain = statistics.median(times[0])
-    told = {
+    fields = {
         "kind": KIND,
         "step_us": plain * 1e6,
         "reflex_us": statistics.median(paired) * 1e6,
         "percent": 100 * statistics.median(paired) / plain,
         "mean_percent": 100 * statistics.mean(paired) / plain,
     }
-    print(json.dumps({name: value if isinstance(value, str) else round(value, 2) for name, value in told.items()}))
+    print(json.dumps({name: value if isinstance(value, str) else round(value, 2) for name, value in fields.items()}))
 
 
 if __name__ == "__main__":

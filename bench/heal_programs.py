@@ -33,7 +33,7 @@ class Run:
     losses: list[float]
     took: list[float]
     peak: int
-    said: str
+    notes: str
 
     @property
     def step(self) -> float:
@@ -52,11 +52,11 @@ def start(words: list[str], folder: str, heal: bool) -> subprocess.CompletedProc
 def run(kind: str, cap: int, micro: int = 0, heal: bool = False) -> Run | str:
     """What came of a run, or why nothing did."""
     done = start([SCRIPT, kind, str(cap), *([str(micro)] if micro else [])], ".", heal)
-    said = "\n".join(line for line in done.stderr.splitlines() if line.startswith("holter:"))
+    notes = "\n".join(line for line in done.stderr.splitlines() if line.startswith("holter:"))
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"losses"')]
     if not lines:
-        return said or "\n".join(done.stderr.splitlines()[-3:])
-    return Run(**json.loads(lines[-1]), said=said)
+        return notes or "\n".join(done.stderr.splitlines()[-3:])
+    return Run(**json.loads(lines[-1]), notes=notes)
 
 
 def nanogpt(folder: Path, cap: int, micro: int = 0, heal: bool = False) -> Run | str:
@@ -77,12 +77,12 @@ def nanogpt(folder: Path, cap: int, micro: int = 0, heal: bool = False) -> Run |
     ]
     words = [f"--{key}={value}" for key, value in settings.items()]
     done = start(["-c", "\n".join(code), *words], str(folder), heal)
-    said = "\n".join(line for line in done.stderr.splitlines() if line.startswith("holter:"))
+    notes = "\n".join(line for line in done.stderr.splitlines() if line.startswith("holter:"))
     found = _STEP.findall(done.stdout)
     if len(found) < STEPS:
-        return said or "\n".join(done.stderr.splitlines()[-3:])
+        return notes or "\n".join(done.stderr.splitlines()[-3:])
     peak = int(re.findall(r"peak (\d+)", done.stdout)[-1])
-    return Run([float(loss) for loss, _ in found], [float(took) / 1e3 for _, took in found], peak, said)
+    return Run([float(loss) for loss, _ in found], [float(took) / 1e3 for _, took in found], peak, notes)
 
 
 def make_words(folder: Path) -> None:
@@ -140,7 +140,7 @@ def main() -> None:
             off = max(abs(a - b) / abs(b) for a, b in zip(ours.losses, plain.losses, strict=True))
             print(
                 f"  {share} %: {ours.step * 1e3:.0f} ms, {best[1].step / ours.step:.0%} of by hand (parts of "
-                f"{best[0]}), first steps {[round(t, 2) for t in ours.took[:4]]} s, losses {off:.1e} off\n{ours.said}",
+                f"{best[0]}), first steps {[round(t, 2) for t in ours.took[:4]]} s, losses {off:.1e} off\n{ours.notes}",
                 flush=True,
             )
 

@@ -109,11 +109,11 @@ def play(folder: Path, seed: int, span: float) -> Round:
     if not reader.is_alive() and not out:
         reader.start()
     reader.join()
-    told = log.read_bytes().split() if log.exists() else []
-    one.begun = bool(told)
-    _judge(one, process.returncode, out[0], told)
+    steps_logged = log.read_bytes().split() if log.exists() else []
+    one.begun = bool(steps_logged)
+    _judge(one, process.returncode, out[0], steps_logged)
     if one.begun:
-        _read(one, folder / "home", process.returncode, told)
+        _read(one, folder / "home", process.returncode, steps_logged)
     return one
 
 
@@ -147,19 +147,19 @@ def _child_of(pid: int) -> int | None:
     return int(found[0]) if found else None
 
 
-def _judge(one: Round, code: int, out: bytes, told: list[bytes]) -> None:
+def _judge(one: Round, code: int, out: bytes, steps_logged: list[bytes]) -> None:
     """Exit code and output, by what the training itself wrote down."""
-    done = b"done" in told
+    done = b"done" in steps_logged
     number = int(getattr(signal, one.name))
     ends = {128 + number}
-    if one.name == "SIGINT" and len(told) < 3:
+    if one.name == "SIGINT" and len(steps_logged) < 3:
         ends.add(1)  # in the midst of an import, as without Holter
     allowed = {CODE}
     if one.sent and one.name != "SIGSTOP":
         if one.victim == "trainer":
             allowed = ends | ({CODE} if done else set[int]())
         elif one.victim == "recorder":
-            killed = {-number} if one.name == "SIGKILL" or not told else set[int]()
+            killed = {-number} if one.name == "SIGKILL" or not steps_logged else set[int]()
             late = {CODE} if done else set[int]()
             forwarded = ends if one.name != "SIGKILL" and not done else set[int]()
             allowed = killed | late | forwarded
@@ -168,15 +168,15 @@ def _judge(one: Round, code: int, out: bytes, told: list[bytes]) -> None:
     meant_for_it = one.victim == "trainer" or (one.victim == "recorder" and one.name != "SIGKILL")
     unharmed = not one.sent or one.name == "SIGSTOP" or not meant_for_it
     expected = whole(STEPS)
-    if unharmed and not done and (told or one.victim != "recorder"):
-        one.faults["harmed"] = f"the training ended after {len(told)} of {STEPS} steps"
-    elif not expected.startswith(out) or out.count(b"\n") < len([line for line in told if line != b"done"]):
-        one.faults["harmed"] = f"{out.count(b'step')} lines came out of {len(told)} that were printed"
+    if unharmed and not done and (steps_logged or one.victim != "recorder"):
+        one.faults["harmed"] = f"the training ended after {len(steps_logged)} of {STEPS} steps"
+    elif not expected.startswith(out) or out.count(b"\n") < len([line for line in steps_logged if line != b"done"]):
+        one.faults["harmed"] = f"{out.count(b'step')} lines came out of {len(steps_logged)} that were printed"
     elif done and out != expected:
         one.faults["harmed"] = f"{len(out)} bytes came out of {len(expected)}"
 
 
-def _read(one: Round, home: Path, code: int, told: list[bytes]) -> None:
+def _read(one: Round, home: Path, code: int, steps_logged: list[bytes]) -> None:
     """The verdict, as `holter why --json` gives it: the code that came out, also where Holter itself was killed."""
     try:
         (run_id,) = place.run_ids(home)
@@ -186,7 +186,7 @@ def _read(one: Round, home: Path, code: int, told: list[bytes]) -> None:
     except Exception as error:
         one.faults["unreadable"] = f"{type(error).__name__}: {error}"
         return
-    expected = CODE if code < 0 and b"done" in told else code
+    expected = CODE if code < 0 and b"done" in steps_logged else code
     if expected >= 0 and ending["exit_code"] != expected:
         one.faults["unreadable"] = f"the record says {ending}"
 

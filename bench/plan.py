@@ -61,7 +61,7 @@ def predict(case: plan_models.Case, kind: str, cap: int, scale: float) -> dict[s
         planner.memory = cap + planner.context  # the cap of this bench is the allocator's alone
     best = planner.largest()
     sizes = [max(1, int(best * share)) for share in SHARES]
-    peaks = [planner.peak(size).told() for size in sizes]
+    peaks = [planner.peak(size).as_dict() for size in sizes]
     took = time.perf_counter() - began
     measured = [[one.rows, one.peak, one.error] for one in planner.measured]
     fit = planner.correction
@@ -74,7 +74,7 @@ def predict(case: plan_models.Case, kind: str, cap: int, scale: float) -> dict[s
     if kind == "cpu":
         best = planner.largest_without_holes()
         sizes = [max(1, int(best * share)) for share in SHARES]
-        peaks = [planner.without_holes(size).told() for size in sizes]
+        peaks = [planner.without_holes(size).as_dict() for size in sizes]
         found["without holes"] = {"best": best, "sizes": sizes, "peaks": peaks}
     return found
 
@@ -87,7 +87,7 @@ def predict_by_steps(recipe: Recipe, kind: str, cap: int, base: int, why: str) -
     best = found.largest()
     sizes = [max(1, int(best * share)) for share in SHARES]
     return {
-        "best": best, "sizes": sizes, "peaks": [found.peak(size).told() for size in sizes],
+        "best": best, "sizes": sizes, "peaks": [found.peak(size).as_dict() for size in sizes],
         "seconds": time.perf_counter() - began, "calibrated": [[m.rows, m.peak, m.error] for m in found.seen],
         "by_steps": why[:200], "base": base,
     }  # fmt: skip

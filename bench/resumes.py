@@ -158,7 +158,7 @@ class Round:
     acts: list[str]
     weights: list[list[float]]
     seconds: float
-    said: str
+    stderr: str
 
 
 def main() -> int:
@@ -180,7 +180,7 @@ def main() -> int:
 def _rounds(kind: str, rounds: int, draw: random.Random) -> int:
     whole = run(kind, 0)
     if whole.code:
-        print(f"{kind:13} could not be run: {whole.said[-300:]}")
+        print(f"{kind:13} could not be run: {whole.stderr[-300:]}")
         return 1
     off, again, wrong = [], [], []
     for number in range(rounds):
@@ -225,12 +225,12 @@ def run(kind: str, killed_at: int) -> Round:
                 preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())) and None,
                 capture_output=True, text=True, timeout=LONGEST_S,
             )  # fmt: skip
-            code, said = done.returncode, done.stderr
+            code, stderr = done.returncode, done.stderr
         except subprocess.TimeoutExpired as late:
-            code, said = -99, str(late.stderr)
+            code, stderr = -99, str(late.stderr)
         seconds = time.monotonic() - begun
         _end(group)
-        return _round(Path(folder), code, said, seconds)
+        return _round(Path(folder), code, stderr, seconds)
 
 
 def _limit(kind: str) -> int:
@@ -249,11 +249,11 @@ def _end(group: Path) -> None:
             time.sleep(0.1)
 
 
-def _round(folder: Path, code: int, said: str, seconds: float) -> Round:
+def _round(folder: Path, code: int, stderr: str, seconds: float) -> Round:
     import numpy as np
 
     runs = sorted((folder / "home" / "runs").glob("r-*"))
-    causes = re.findall(r"Started again for ([\w.-]+)", said)
+    causes = re.findall(r"Started again for ([\w.-]+)", stderr)
     acts = []
     for record in runs:
         for line in (record / "events.jsonl").read_text().splitlines():
@@ -261,7 +261,7 @@ def _round(folder: Path, code: int, said: str, seconds: float) -> Round:
             if event.get("k") in ("intervention", "declined"):
                 acts.append(f"{event['k']} {event.get('act', '')}: {event.get('because') or event.get('text', '')}")
     weights = [np.load(path).tolist() for path in sorted(folder.glob("stage*.npy"))]
-    return Round(code, len(runs), causes, acts, weights, seconds, said)
+    return Round(code, len(runs), causes, acts, weights, seconds, stderr)
 
 
 if __name__ == "__main__":

@@ -195,9 +195,9 @@ def measure(pid: int, visitor: Visitor, seconds: float, environ: dict[str, str])
     shown: list[int] = []
     watching = threading.Thread(target=lambda: shown.append(visitor.watch(run, until)))
     watching.start()
-    said = over(pid, seconds)
+    cost = over(pid, seconds)
     watching.join()
-    print(f"| someone watches a run that is on | {said}; shown anew {shown[0]} times in {seconds:.0f} s |", flush=True)
+    print(f"| someone watches a run that is on | {cost}; shown anew {shown[0]} times in {seconds:.0f} s |", flush=True)
     time.sleep(26)
     with visitor.open("/events"):  # as from the list: the desk is warm when a run is clicked
         time.sleep(1)

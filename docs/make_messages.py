@@ -29,13 +29,13 @@ def page() -> str:
     parts, folder = [TOP], SOURCE.parent
     for path in sorted(SOURCE.rglob("*.py"), key=lambda path: (path.parent, path.name)):
         name = path.relative_to(SOURCE).as_posix()
-        said = [] if name in SPEAK_TO_NOBODY else list(dict.fromkeys(sentences(path.read_text())))
-        if not said:
+        sentence = [] if name in SPEAK_TO_NOBODY else list(dict.fromkeys(sentences(path.read_text())))
+        if not sentence:
             continue
         if path.parent != folder:
             folder = path.parent
             parts.append(f"## holter/{folder.relative_to(SOURCE).as_posix().strip('.')}\n")
-        parts.append(f"**{path.name}**\n\n" + "\n".join(f"- {one}" for one in said) + "\n")
+        parts.append(f"**{path.name}**\n\n" + "\n".join(f"- {one}" for one in sentence) + "\n")
     return "\n".join(parts)
 
 
@@ -50,10 +50,10 @@ def sentences(text: str) -> Iterator[str]:
             silent.update(inner for inner in ast.walk(node) if inner is not node)
     found = [node for node in ast.walk(tree) if isinstance(node, (ast.Constant, ast.JoinedStr)) and node not in silent]
     for node in sorted(found, key=lambda node: (node.lineno, node.col_offset)):
-        said = _text(node)
-        words = _WORD.findall(re.sub(r"\{[^{}]*\}", " ", said))
-        if len(words) >= FEWEST_WORDS and " " in said.strip() and not _PATTERN.search(said):
-            yield f"`{' '.join(said.replace('`', 'ˋ').split())}`"
+        sentence = _text(node)
+        words = _WORD.findall(re.sub(r"\{[^{}]*\}", " ", sentence))
+        if len(words) >= FEWEST_WORDS and " " in sentence.strip() and not _PATTERN.search(sentence):
+            yield f"`{' '.join(sentence.replace('`', 'ˋ').split())}`"
 
 
 def _text(node: ast.Constant | ast.JoinedStr) -> str:

@@ -63,7 +63,7 @@ TYPES = {int: "int", float: "number", str: "text", bool: "bool", Any: ""}
 
 def page() -> str:
     """The whole page."""
-    sample = (f"| `{probe.PROBE}` | {_told(probe)} |" for probe in READINGS)
+    sample = (f"| `{probe.PROBE}` | {_explained(probe)} |" for probe in READINGS)
     parts = [
         TOP,
         "## record.json\n",
@@ -75,9 +75,9 @@ def page() -> str:
         + "\n",
         _table("key", sample),
         "### timeline: `steps`\n",
-        _told(StepWindow).replace("<br>", f" {SKIMMED}<br>", 1) + "\n",
+        _explained(StepWindow).replace("<br>", f" {SKIMMED}<br>", 1) + "\n",
         "### timeline: `device`\n",
-        _told(DeviceMemory) + "\n",
+        _explained(DeviceMemory) + "\n",
         "### events of the agent\n",
         _table("kind", map(_row, AGENT_EVENTS)),
         "### events of the agent's looks\n",
@@ -89,7 +89,7 @@ def page() -> str:
         _table("kind", map(_row, KEEPER_EVENTS)),
         "## Rows\n",
         "The objects inside of lines.\n",
-        _table("row", (f"| {row.__name__} | {_told(row)} |" for row in rows_of((*READINGS, *TIMELINE, *EVENTS)))),
+        _table("row", (f"| {row.__name__} | {_explained(row)} |" for row in rows_of((*READINGS, *TIMELINE, *EVENTS)))),
     ]
     return "\n".join(parts)
 
@@ -99,10 +99,10 @@ def _table(first: str, rows: Iterable[str]) -> str:
 
 
 def _row(kind: type[Line]) -> str:
-    return f"| `{kind.KIND}` | {_told(kind)} |"
+    return f"| `{kind.KIND}` | {_explained(kind)} |"
 
 
-def _told(row: type[Row]) -> str:
+def _explained(row: type[Row]) -> str:
     """What a class is for, and its fields; those of every line are told once."""
     says = " ".join((row.__doc__ or "").split())
     fields = _fields(row, leave_out=Line if issubclass(row, Line) else Reading)

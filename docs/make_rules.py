@@ -21,8 +21,8 @@ def section(rule: Rule) -> str:
     """One rule: its first line, then a table of its headings."""
     title, _, body = rule.story.strip().partition("\n")
     found = re.split(rf"^({'|'.join(HEADINGS)}): ", body, flags=re.M)[1:]
-    told = dict(zip(found[::2], (" ".join(text.split()) for text in found[1::2]), strict=True))
-    rows = "\n".join(f"| {heading} | {told[heading]} |" for heading in HEADINGS)
+    sections = dict(zip(found[::2], (" ".join(text.split()) for text in found[1::2]), strict=True))
+    rows = "\n".join(f"| {heading} | {sections[heading]} |" for heading in HEADINGS)
     return f"## `{rule.cause}`\n\n{title}\n\n| | |\n|---|---|\n{rows}\n"
 
 

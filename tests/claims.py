@@ -44,10 +44,10 @@ def contradictions(verdict: Mapping[str, Any]) -> list[str]:
     ending = verdict["ending"]
     for finding in verdict["findings"]:
         claim = finding["claim"]
-        told = [claim, *(f"{one['what']}: {one['value']}" for one in finding["evidence"])]
+        texts = [claim, *(f"{one['what']}: {one['value']}" for one in finding["evidence"])]
         died = ending["kind"] == "oom-killed" and finding["cause"].split(".")[0] in _FOR_MEMORY
-        for said in (*_of_claim(claim, died=died), *_of_rates(told), *_of_steps(claim, ending["at_step"])):
-            found.append(f"{finding['cause']}: {said}: {claim}")
+        for contradiction in (*_of_claim(claim, died=died), *_of_rates(texts), *_of_steps(claim, ending["at_step"])):
+            found.append(f"{finding['cause']}: {contradiction}: {claim}")
     since = {step for finding in verdict["findings"] for step in _SINCE.findall(finding["claim"])
              if finding["cause"].startswith(_FOR_MEMORY)}  # fmt: skip
     if len(since) > 1:
@@ -80,14 +80,14 @@ def _of_claim(claim: str, *, died: bool) -> Iterator[str]:
             yield "more was copied than memory rose by"
 
 
-def _of_rates(told: Sequence[str]) -> Iterator[str]:
-    rates = [_bytes(*one) for one in _RATE.findall(told[0])]
+def _of_rates(texts: Sequence[str]) -> Iterator[str]:
+    rates = [_bytes(*one) for one in _RATE.findall(texts[0])]
     if not rates:
         return
     if max(rates) > _ROUNDED * min(rates):
         yield "two rates for one growth"
-    for text in told:
-        for stands in _STANDS.findall(told[0]) if text.startswith("growth") else ():
+    for text in texts:
+        for stands in _STANDS.findall(texts[0]) if text.startswith("growth") else ():
             if any(_bytes(*total[:2]) > _ROUNDED * _bytes(*stands) for total in _TOTAL.findall(text)):
                 yield f"it grew by more than it holds ({text})"
         for total, unit, steps in _TOTAL.findall(text):

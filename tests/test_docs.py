@@ -41,7 +41,7 @@ def test_every_event_that_is_written_is_documented() -> None:
     written = set()
     for path in [*source.glob("recorder/**/*.py"), *source.glob("agent/**/*.py")]:
         text = path.read_text()
-        written |= set(re.findall(r"(?:\.event|_event|\bsay|\.say|\.tell)\(\s*\"([a-z-]+)\"", text))
+        written |= set(re.findall(r"(?:\.event|_event|\bsay|\.say|\.emit)\(\s*\"([a-z-]+)\"", text))
     documented = set(re.findall(r"`([a-z-]+)`", (DOCS / "record.md").read_text()))
 
     assert len(written) > 15

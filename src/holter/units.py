@@ -26,12 +26,12 @@ def duration(seconds: float) -> str:
         return f"{seconds * 1e3:.0f} ms"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
+    rounded = round(seconds)
     for big, small, factor, part in (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
-        if whole >= factor:
-            rest = (whole % factor) // part
-            return f"{whole // factor} {big} {rest} {small}" if rest else f"{whole // factor} {big}"
-    return f"{whole} s"
+        if rounded >= factor:
+            rest = (rounded % factor) // part
+            return f"{rounded // factor} {big} {rest} {small}" if rest else f"{rounded // factor} {big}"
+    return f"{rounded} s"
 
 
 def count(n: int) -> str:

@@ -88,8 +88,8 @@ def house(tmp_path: Path) -> Iterator[House]:
         process.communicate()
 
 
-def without_addresses(said: object) -> str:
-    return re.sub("0x[0-9a-f]+", "", str(said))
+def without_addresses(text: object) -> str:
+    return re.sub("0x[0-9a-f]+", "", str(text))
 
 
 LOOK = """
@@ -445,17 +445,17 @@ def test_a_framework_that_is_no_framework_is_declined(house: House) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("call", "code", "said", "status"),
+    ("call", "code", "stderr", "status"),
     [("sys.exit('bad data')", 1, "bad data\n", "bad data"), ("os._exit(4)", 4, "", "4")],
 )
-def test_an_exit_by_the_users_own_code_is_noted(house: House, call: str, code: int, said: str, status: str) -> None:
+def test_an_exit_by_the_users_own_code_is_noted(house: House, call: str, code: int, stderr: str, status: str) -> None:
     """With its line, once, as soon as a framework is there; exit code and words are unchanged."""
     pytest.importorskip("torch")
     house.write("train.py", f"import os, sys, torch\ndef stop():\n    {call}\nstop()\n")
     watched = house.python("train.py")
     (event,) = house.events("exit-called")
 
-    assert watched == (code, "", said)
+    assert watched == (code, "", stderr)
     assert (Path(event["file"]).name, event["line"], event["function"]) == ("train.py", 3, "stop")
     assert (event["status"], event["code"]) == (status, call)
 

@@ -9,11 +9,11 @@ from holter.agent.observe.batch_shapes import BatchShapes
 
 class Agent:
     def __init__(self) -> None:
-        self.said: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
 
     def say(self, kind: str, **fields: Any) -> None:
         assert kind == "batch"
-        self.said.append(fields)
+        self.events.append(fields)
 
 
 def seen(*lengths: int) -> list[dict[str, Any]]:
@@ -22,7 +22,7 @@ def seen(*lengths: int) -> list[dict[str, Any]]:
     batches = BatchShapes(agent)
     for step, length in enumerate(lengths, 1):
         batches.saw(step, [[[16, length], "int64"]], lambda: [7])
-    return agent.said
+    return agent.events
 
 
 def test_two_shapes_that_take_turns_are_reported_once_each() -> None:
@@ -32,8 +32,8 @@ def test_two_shapes_that_take_turns_are_reported_once_each() -> None:
 
 def test_a_batch_twice_as_large_as_all_before_it_is_reported_however_many_went_by() -> None:
     """With its samples, the long one of which made it so; the fifty others are enough to know the rest by."""
-    said = seen(*range(100, 199), 400)
+    events = seen(*range(100, 199), 400)
 
-    assert len(said) == 51
-    assert said[-1] == {"step": 100, "shapes": [[[16, 400], "int64"]], "samples": [7]}
-    assert all("samples" not in one for one in said[:-1])
+    assert len(events) == 51
+    assert events[-1] == {"step": 100, "shapes": [[[16, 400], "int64"]], "samples": [7]}
+    assert all("samples" not in one for one in events[:-1])

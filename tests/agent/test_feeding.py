@@ -90,13 +90,13 @@ def test_what_a_fit_is_fed_with(fed: Run) -> None:
     """Each fit says the kind of its input and the user's own code that makes the batches."""
     assert fed.code == 0, fed.err
     assert fed.kind("guest-error") == []
-    told = fed.kind("input")
-    assert [event["kind"] for event in told] == ["tf.data", "generator", "pydataset"]
-    assert told[0]["stages"] == ["Batch", "Map", "Range"]
-    assert told[0]["prefetch"] is False
-    assert told[0]["functions"][0]["file"].endswith("train.py")
-    assert told[1]["source"]["function"] == "batches"
-    assert (told[2]["source"]["function"], told[2]["workers"], told[2]["name"]) == ("__getitem__", 2, "Files")
+    inputs = fed.kind("input")
+    assert [event["kind"] for event in inputs] == ["tf.data", "generator", "pydataset"]
+    assert inputs[0]["stages"] == ["Batch", "Map", "Range"]
+    assert inputs[0]["prefetch"] is False
+    assert inputs[0]["functions"][0]["file"].endswith("train.py")
+    assert inputs[1]["source"]["function"] == "batches"
+    assert (inputs[2]["source"]["function"], inputs[2]["workers"], inputs[2]["name"]) == ("__getitem__", 2, "Files")
 
 
 @pytest.mark.tensorflow

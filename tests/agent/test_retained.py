@@ -197,10 +197,10 @@ def test_a_flat_run_is_never_looked_through(tmp_path: Path) -> None:
 def test_a_worker_looks_at_its_dataset(tmp_path: Path) -> None:
     """A cache that a data worker fills is found in the worker, with the length it can't exceed."""
     found = agent_run.run(tmp_path, WORKER)
-    told = [event for event in found.kind("held") if event["role"] == "worker"]
+    censuses = [event for event in found.kind("held") if event["role"] == "worker"]
 
-    assert told, found.err
-    row = told[-1]["list"][0]
+    assert censuses, found.err
+    row = censuses[-1]["list"][0]
     assert (row["name"], row["owner"], row["bound"]) == ("dataset.cache", "Cached", 4000)
     assert found.kind("guest-error") == []
 
@@ -209,12 +209,12 @@ def test_a_worker_tells_what_its_dataset_holds_before_the_first_batch(tmp_path: 
     """One of them says it, once, and each says what it shared with its parent: a fast death leaves nobody to ask."""
     rows = "self.rows = [[float(i), float(i + 1)] for i in range(300_000)]; self.cache = {}"
     found = agent_run.run(tmp_path, WORKER.replace("self.cache = {}", rows).replace("num_workers=1", "num_workers=2"))
-    told = [event for event in found.kind("held") if event["role"] == "worker" and event["census"] == 0]
+    censuses = [event for event in found.kind("held") if event["role"] == "worker" and event["census"] == 0]
     workers = [event for event in found.kind("guest") if event["role"] == "worker"]
 
-    assert [event["list"][0]["name"] for event in told] == ["dataset.rows"], found.err
-    assert told[0]["list"][0]["length"] == 300_000
-    assert told[0]["took"] < 0.02
+    assert [event["list"][0]["name"] for event in censuses] == ["dataset.rows"], found.err
+    assert censuses[0]["list"][0]["length"] == 300_000
+    assert censuses[0]["took"] < 0.02
     assert [event["inherited"] > 50e6 for event in workers] == [True, True]
     assert found.kind("guest-error") == []
 

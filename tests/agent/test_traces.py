@@ -180,8 +180,8 @@ def line_of(script: str, mark: str) -> int:
     return next(n for n, line in enumerate(script.splitlines(), 1) if mark in line)
 
 
-def last(told: Run, name: str, what: str = "") -> dict:
-    return [e for e in told.kind("trace") if e["name"] == name and e["what"].startswith(what)][-1]
+def last(traced: Run, name: str, what: str = "") -> dict:
+    return [e for e in traced.kind("trace") if e["name"] == name and e["what"].startswith(what)][-1]
 
 
 @pytest.fixture(scope="module")
@@ -264,10 +264,10 @@ def xla(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(tmp_path_factory.mktemp("xla"), XLA)
 
 
-def by_xla(told: Run, mark: str) -> list[dict]:
+def by_xla(traced: Run, mark: str) -> list[dict]:
     """What was said of the compilations that a line of the script has caused."""
     line = line_of(XLA, mark)
-    return [e for e in told.kind("trace") if e.get("jit") and e["call"]["line"] == line]
+    return [e for e in traced.kind("trace") if e.get("jit") and e["call"]["line"] == line]
 
 
 @pytest.mark.tensorflow
@@ -322,9 +322,9 @@ def test_a_function_under_xla_is_told_by_its_argument_also_within_another(xla: R
 def test_one_length_is_compiled_for_once_and_without_xla_never(xla: Run) -> None:
     """The look-alikes: the same models, and nothing that goes on."""
     for mark in ("# one length", "# one length by pipeline"):
-        told = by_xla(xla, mark)
-        assert [e["count"] for e in told] == [1]
-        assert told[0]["changes"] == []
+        compilations = by_xla(xla, mark)
+        assert [e["count"] for e in compilations] == [1]
+        assert compilations[0]["changes"] == []
     assert by_xla(xla, "# without XLA") == []
 
 
@@ -365,12 +365,12 @@ def test_a_model_traced_in_the_loop_is_counted_on_its_line(torch: Run) -> None:
 @pytest.mark.torch
 def test_a_look_into_a_step_counts_its_nodes_and_its_lines(tmp_path: Path) -> None:
     """A loop of LSTM cells shows as its graph and as the line that is called a hundred times."""
-    told = run(tmp_path, CELLS)
+    done = run(tmp_path, CELLS)
 
-    assert told.code == 0, told.err
-    assert told.out.split() == ["None"]
-    assert told.kind("guest-error") == []
-    look = told.kind("anatomy")[0]
+    assert done.code == 0, done.err
+    assert done.out.split() == ["None"]
+    assert done.kind("guest-error") == []
+    look = done.kind("anatomy")[0]
     busiest = look["lines"][0]
     assert look["nodes"] >= 1000
     assert 0 < look["elements"] <= 32
@@ -384,10 +384,10 @@ def test_another_profiler_is_left_alone(tmp_path: Path) -> None:
     script = CELLS.replace("began = ", "def mine(*_): pass\nsys.setprofile(mine)\nbegan = ")
     script = script.replace("print(sys.getprofile())", "print(sys.getprofile() is mine)")
 
-    told = run(tmp_path, script)
+    done = run(tmp_path, script)
 
-    assert told.out.split() == ["True"]
-    assert told.kind("anatomy") == []
+    assert done.out.split() == ["True"]
+    assert done.kind("anatomy") == []
 
 
 # The words of the guards of PyTorch 2.2 to 2.13.

@@ -45,11 +45,11 @@ def test_the_first_cure_helps(courses: Callable[[str], Course], name: str) -> No
     """The run that died, hung, crawled or lost its numbers completes, and the same is not said of it again."""
     course = courses(name)
 
-    told = settings(name)
-    assert course.cause in (told["cause"], told.get("also")), as_text(course.sick)
-    if "line" in told:
+    known = settings(name)
+    assert course.cause in (known["cause"], known.get("also")), as_text(course.sick)
+    if "line" in known:
         rows = [line.strip() for line in course.sick.text.splitlines()]
-        assert course.sick.first()["culprit"]["line"] == rows.index(told["line"]) + 1, as_text(course.sick)
+        assert course.sick.first()["culprit"]["line"] == rows.index(known["line"]) + 1, as_text(course.sick)
     assert course.cured is not None, f"{course.why_not}: {course.cure}"
     assert course.cured.kind() == "completed", f"{course.cure}\n{as_text(course.cured)}"
     assert course.told_again() == [], course.cure

@@ -58,10 +58,12 @@ def settings(name: str) -> dict[str, str]:
 
 def course_of(name: str, folder: Path) -> Course:
     """Run a patient, apply the first cure of its first finding, and run it again under the same limits."""
-    told = settings(name)
-    needs(*told.get("needs", "torch" if "torch" in (PATIENTS / f"{name}.py").read_text() else "holter").split())
+    settings_of_run = settings(name)
+    needs(
+        *settings_of_run.get("needs", "torch" if "torch" in (PATIENTS / f"{name}.py").read_text() else "holter").split()
+    )
     script = (PATIENTS / f"{name}.py").read_text()
-    course = Course(_run(told, script, folder / "sick", first=True))
+    course = Course(_run(settings_of_run, script, folder / "sick", first=True))
     try:
         cures = course.sick.first().get("cures") or []
         if not cures:
@@ -73,30 +75,32 @@ def course_of(name: str, folder: Path) -> Course:
             script = applied(course.cure["how"], script)
         elif by_hand.exists():
             script = by_hand.read_text()
-        elif "shm" not in told:
+        elif "shm" not in settings_of_run:
             course.why_not = "the cure is words alone, and nobody has written what they say"
             return course
     except ValueError as error:
         course.why_not = str(error)
         return course
-    course.cured = _run(told, script, folder / "cured", first=False)
+    course.cured = _run(settings_of_run, script, folder / "cured", first=False)
     return course
 
 
-def pasted(course: Course, command: str, folder: Path, told: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
+def pasted(
+    course: Course, command: str, folder: Path, settings_of_run: dict[str, str]
+) -> subprocess.CompletedProcess[bytes]:
     """Run a command of a cure as it was printed, under the patient's limits."""
     words = shlex.split(command)
     assert words[0] == "holter"
-    with _Limits(told, folder) as limits:
+    with _Limits(settings_of_run, folder) as limits:
         return subprocess.run(
             [*limits.prefix(first=True), sys.executable, "-m", *words], env=course.sick.holter.environ(),
             cwd=course.sick.holter.folder, preexec_fn=limits.join, capture_output=True, timeout=600, check=False,
         )  # fmt: skip
 
 
-def _run(told: dict[str, str], script: str, folder: Path, *, first: bool) -> Case:
+def _run(settings_of_run: dict[str, str], script: str, folder: Path, *, first: bool) -> Case:
     case = Case(folder, script)
-    with _Limits(told, folder) as limits:
+    with _Limits(settings_of_run, folder) as limits:
         words = [sys.executable, case.script, *limits.arguments]
         case.start(words, _STOPPED_WHEN_IT_HANGS, limits.prefix(first=first), limits.join)
         case.finish()
@@ -106,37 +110,37 @@ def _run(told: dict[str, str], script: str, folder: Path, *, first: bool) -> Cas
 class _Limits:
     """The kernel's limits for one run, as the patient's first lines ask for them; skips where they can't be had."""
 
-    def __init__(self, told: dict[str, str], folder: Path) -> None:
-        self.told = told
+    def __init__(self, settings_of_run: dict[str, str], folder: Path) -> None:
+        self.settings = settings_of_run
         self.disk = folder / "disk"
         self.group: ControlGroup | None = None
         self.arguments: list[str] = []
 
     def __enter__(self) -> _Limits:
-        asked = {"memory", "pids", "disk", "shm"} & set(self.told)
+        asked = {"memory", "pids", "disk", "shm"} & set(self.settings)
         if asked and os.geteuid() != 0:
             pytest.skip(f"a limit of {', '.join(asked)} needs root")
-        if "memory" in self.told:
-            limit = str(int(self.told["memory"].split()[0]) * 1_000_000)
+        if "memory" in self.settings:
+            limit = str(int(self.settings["memory"].split()[0]) * 1_000_000)
             one = [("memory.limit_in_bytes", limit), ("memory.memsw.limit_in_bytes", limit)]
             self._made("memory", [*one, ("memory.max", limit), ("memory.swap.max", "0")])
-        if "pids" in self.told:
-            self._made("pids", [("pids.max", self.told["pids"])])
-        if "disk" in self.told:
+        if "pids" in self.settings:
+            self._made("pids", [("pids.max", self.settings["pids"])])
+        if "disk" in self.settings:
             self.disk.mkdir(parents=True)
-            mount = ["mount", "-t", "tmpfs", "-o", f"size={self.told['disk']}", "tmpfs", str(self.disk)]
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={self.settings['disk']}", "tmpfs", str(self.disk)]
             done = subprocess.run(mount, capture_output=True, check=False)
             if done.returncode:
                 pytest.skip(f"no file system can be mounted here: {done.stderr.decode().strip()}")
             self.arguments = [str(self.disk)]
-        if "shm" in self.told and os.system("unshare -m true 2>/dev/null") != 0:
+        if "shm" in self.settings and os.system("unshare -m true 2>/dev/null") != 0:
             pytest.skip("no mount namespace of its own can be had here")
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.group is not None:
             remove_group(self.group)
-        if "disk" in self.told:
+        if "disk" in self.settings:
             subprocess.run(["umount", "-l", str(self.disk)], check=False)
 
     def _made(self, controller: str, files: list[tuple[str, str]]) -> None:
@@ -148,9 +152,9 @@ class _Limits:
 
     def prefix(self, *, first: bool) -> list[str]:
         """Give /dev/shm the first size, and after the cure the second."""
-        if "shm" not in self.told:
+        if "shm" not in self.settings:
             return []
-        size = self.told["shm"].split(", ")[0 if first else 1]
+        size = self.settings["shm"].split(", ")[0 if first else 1]
         small = f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"'
         return ["unshare", "-m", "sh", "-c", small, "sh"]
 
@@ -158,7 +162,7 @@ class _Limits:
     def join(self) -> Callable[[], None]:
         """What the new process does before it becomes the run."""
         folders = self.group.folders if self.group is not None else ()
-        files = self.told.get("files")
+        files = self.settings.get("files")
 
         def do() -> None:
             for folder in folders:

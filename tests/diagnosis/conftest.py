@@ -25,11 +25,11 @@ def claims_hold(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
     def diagnose(record: RecordLike, ending: Ending, *rest: Any) -> Any:
         findings, failed = inner(record, ending, *rest)
-        told = {
+        document = {
             "ending": {"kind": ending.kind, "at_step": ending.at_step},
             "findings": [asdict(one) for one in findings],
         }
-        found.extend(contradictions(told))
+        found.extend(contradictions(document))
         return findings, failed
 
     monkeypatch.setattr(doctor, "diagnose", diagnose)

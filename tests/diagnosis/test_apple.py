@@ -60,11 +60,11 @@ def test_sinking_into_swap():
     read(record, 40, 120, level=4, swap_by=20e6, back=80e6, driver=27 * GB)
     slow_after(record, 40, 120)
 
-    told = verdict(record.exit(120, 0)).findings[0]
+    finding = verdict(record.exit(120, 0)).findings[0]
 
-    assert (told.cause, told.grade) == ("thrash.swap", "established")
-    assert "instead of 100 ms" in told.claim
-    assert any(proof.what == "memory pressure" and "critical" in proof.value for proof in told.evidence)
+    assert (finding.cause, finding.grade) == ("thrash.swap", "established")
+    assert "instead of 100 ms" in finding.claim
+    assert any(proof.what == "memory pressure" and "critical" in proof.value for proof in finding.evidence)
 
 
 def test_why_no_error_came():
@@ -73,12 +73,12 @@ def test_why_no_error_came():
     read(record, 0, 120, level=2, swap_by=20e6, back=80e6, driver=27 * GB)
     slow_after(record, 10, 120)
 
-    told = verdict(record.exit(120, None, "SIGKILL")).findings[0]
+    finding = verdict(record.exit(120, None, "SIGKILL")).findings[0]
 
-    said = next(proof.value for proof in told.evidence if proof.what == "no error came")
-    assert "27.0 GB" in said
-    assert "above the machine's 24.0 GB" in said
-    raising = next(cure.how for cure in told.cures if "raise" in cure.title)
+    why_no_error = next(proof.value for proof in finding.evidence if proof.what == "no error came")
+    assert "27.0 GB" in why_no_error
+    assert "above the machine's 24.0 GB" in why_no_error
+    raising = next(cure.how for cure in finding.cures if "raise" in cure.title)
     assert raising == "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.7 holter run -- python train.py"
 
 
@@ -91,11 +91,11 @@ def test_a_watermark_that_was_set(ratio, words):
     read(record, 0, 120, level=4, swap_by=20e6, back=80e6, driver=17 * GB)
     slow_after(record, 10, 120)
 
-    told = verdict(record.exit(120, 0)).findings[0]
+    finding = verdict(record.exit(120, 0)).findings[0]
 
-    said = next((proof.value for proof in told.evidence if proof.what == "no error came"), None)
-    assert (said is None) == (words is None)
-    assert words is None or words in said
+    why_no_error = next((proof.value for proof in finding.evidence if proof.what == "no error came"), None)
+    assert (why_no_error is None) == (words is None)
+    assert words is None or words in why_no_error
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_a_wait_in_a_metal_command_buffer(call):
     record.meta["platform"] = "Darwin"
     record.sample(59, apple={"pressure_level": 4})
 
-    told = verdict(stopped(record)).findings[0]
+    finding = verdict(stopped(record)).findings[0]
 
-    assert told.cause == "hang.device"
-    assert "mps.synchronize" in told.cures[0].title
-    assert any(proof.what == "memory pressure" for proof in told.evidence)
+    assert finding.cause == "hang.device"
+    assert "mps.synchronize" in finding.cures[0].title
+    assert any(proof.what == "memory pressure" for proof in finding.evidence)
 
 
 def test_a_result_that_does_not_come_back_from_metal():

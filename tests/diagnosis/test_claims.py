@@ -12,7 +12,7 @@ LIMIT = "of the container's limit of 1.6 GB"
 GREW = "growth: 620 MB in 90 steps, "
 
 
-def told(claim, cause="oversize.spike", kind="oom-killed", step=36, evidence=""):
+def contradictions_in(claim, cause="oversize.spike", kind="oom-killed", step=36, evidence=""):
     what, _, value = evidence.partition(": ")
     found = {"cause": cause, "claim": claim, "evidence": [{"what": what, "value": value}]}
     return contradictions({"ending": {"kind": kind, "at_step": step}, "findings": [found]})
@@ -34,7 +34,7 @@ def told(claim, cause="oversize.spike", kind="oom-killed", step=36, evidence="")
 )  # fmt: skip
 def test_a_claim_that_its_figures_contradict_is_found(claim, evidence):
     """A limit that was far, a jump to where it was, parts larger than the whole, two rates, steps never made."""
-    assert told(claim, evidence=evidence)
+    assert contradictions_in(claim, evidence=evidence)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_claim_that_its_figures_contradict_is_found(claim, evidence):
 )  # fmt: skip
 def test_a_claim_that_holds_is_left_alone(claim, evidence):
     """Figures that go together, and a claim that says what was not seen."""
-    assert told(claim, evidence=evidence) == []
+    assert contradictions_in(claim, evidence=evidence) == []
 
 
 def killed(used, rows=None, seconds=60):

@@ -29,11 +29,11 @@ def test_hardware_xid_before_a_failed_end(number):
     record = with_xid(card(ordinary_run(), 3), 58, number)
     exception(record, 59, "RuntimeError", LAUNCH).exit(60, 1)
 
-    told = verdict(record).findings[0]
+    finding = verdict(record).findings[0]
 
-    assert (told.cause, told.grade) == ("device-lost", "established")
-    assert f"Xid {number}" in told.claim
-    assert "0000:65:00" in told.claim
+    assert (finding.cause, finding.grade) == ("device-lost", "established")
+    assert f"Xid {number}" in finding.claim
+    assert "0000:65:00" in finding.claim
 
 
 @pytest.mark.parametrize("number", [13, 31, 43, 45, 63])
@@ -63,10 +63,10 @@ def test_ecc_errors_that_rise():
     """Uncorrectable errors on the card that the run uses are told, though the run went on."""
     record = card(card(ordinary_run(), 3, ecc=2), 40, ecc=5).exit(60, 0)
 
-    told = verdict(record).findings[0]
+    finding = verdict(record).findings[0]
 
-    assert (told.cause, told.grade) == ("device-lost", "supported")
-    assert "2 → 5" in told.evidence[0].value
+    assert (finding.cause, finding.grade) == ("device-lost", "supported")
+    assert "2 → 5" in finding.evidence[0].value
 
 
 def test_ecc_errors_of_another_card_are_none():

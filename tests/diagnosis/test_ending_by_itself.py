@@ -13,19 +13,19 @@ from holter.diagnosis.ending.ending import ending_of
 
 def test_ordinary_run_completed_is_healthy_and_silent():
     """A run that did its plan has no findings at all."""
-    told = verdict(ordinary_run(planned=550).exit(60, 0))
+    diagnosis = verdict(ordinary_run(planned=550).exit(60, 0))
 
-    assert (told.ending.kind, told.healthy, told.findings) == ("completed", True, ())
+    assert (diagnosis.ending.kind, diagnosis.healthy, diagnosis.findings) == ("completed", True, ())
 
 
 def test_exception_names_the_last_user_line():
     """The exception's event gives the user's line, not the library's below it."""
-    told = verdict(exception(ordinary_run(), 59, "ValueError", "bad shape", line=41).exit(60, 1))
+    diagnosis = verdict(exception(ordinary_run(), 59, "ValueError", "bad shape", line=41).exit(60, 1))
 
-    assert told.ending.kind == "exception"
-    assert "ended with ValueError at train.py:41" in told.ending.claim
-    assert causes(told) == ["user-error"]
-    assert (told.findings[0].culprit.line, told.findings[0].culprit.code) == (41, "fit(model)")
+    assert diagnosis.ending.kind == "exception"
+    assert "ended with ValueError at train.py:41" in diagnosis.ending.claim
+    assert causes(diagnosis) == ["user-error"]
+    assert (diagnosis.findings[0].culprit.line, diagnosis.findings[0].culprit.code) == (41, "fit(model)")
 
 
 def test_exception_is_parsed_from_the_output_without_an_agent():
@@ -33,10 +33,10 @@ def test_exception_is_parsed_from_the_output_without_an_agent():
     record = ordinary_run().exit(60, 1)
     record.output = "epoch 1\n" + traceback_text("KeyError", "'loss'", line=12)
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert told.findings[0].culprit.line == 12
-    assert told.findings[0].culprit.code == "fit(model)"
+    assert diagnosis.findings[0].culprit.line == 12
+    assert diagnosis.findings[0].culprit.code == "fit(model)"
 
 
 def test_root_of_a_chain_is_named():
@@ -44,10 +44,10 @@ def test_root_of_a_chain_is_named():
     inner = {"type": "KeyError", "message": "'x'", "frames": [{"file": "/home/u/data.py", "line": 3, "user": True}]}
     record = exception(ordinary_run(), 59, "RuntimeError", "could not load", chain=[inner]).exit(60, 1)
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert "it began with KeyError" in told.ending.claim
-    assert told.findings[0].culprit.file == "/home/u/data.py"
+    assert "it began with KeyError" in diagnosis.ending.claim
+    assert diagnosis.findings[0].culprit.file == "/home/u/data.py"
 
 
 def test_workers_own_traceback_is_the_root():
@@ -60,18 +60,18 @@ def test_workers_own_traceback_is_the_root():
         "    raise ValueError(path)\n"
         "ValueError: broken.png\n"
     )
-    told = verdict(exception(ordinary_run(), 59, "ValueError", inner).exit(60, 1))
+    diagnosis = verdict(exception(ordinary_run(), 59, "ValueError", inner).exit(60, 1))
 
-    assert (told.findings[0].culprit.file, told.findings[0].culprit.line) == ("/home/u/data.py", 30)
+    assert (diagnosis.findings[0].culprit.file, diagnosis.findings[0].culprit.line) == ("/home/u/data.py", 30)
 
 
 def test_exit_code_without_traceback_is_told_by_its_code():
     """A non-zero exit with nothing said is told as the code, and blamed on nobody."""
-    told = verdict(ordinary_run().exit(60, 3))
+    diagnosis = verdict(ordinary_run().exit(60, 3))
 
-    assert told.ending.kind == "exception"
-    assert "exit code 3 and no traceback" in told.ending.claim
-    assert not told.findings
+    assert diagnosis.ending.kind == "exception"
+    assert "exit code 3 and no traceback" in diagnosis.ending.claim
+    assert not diagnosis.findings
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_keras_input_exhausted_is_stopped_early_with_the_warning():
     record = ordinary_run(planned=1000).exit(60, 0)
     record.output = f"/venv/trainer.py:164: UserWarning: {warning}\n"
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert told.ending.kind == "stopped-early"
-    assert "550 of 1,000 steps" in told.ending.claim
-    assert "Your input ran out of data" in told.ending.claim
-    assert causes(told) == ["early-stop.input-exhausted"]
-    assert not told.healthy
+    assert diagnosis.ending.kind == "stopped-early"
+    assert "550 of 1,000 steps" in diagnosis.ending.claim
+    assert "Your input ran out of data" in diagnosis.ending.claim
+    assert causes(diagnosis) == ["early-stop.input-exhausted"]
+    assert not diagnosis.healthy
 
 
 def test_same_warning_after_all_steps_is_healthy():
@@ -112,7 +112,7 @@ def test_same_warning_after_all_steps_is_healthy():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "printed",
     [
         "Epoch 00012: early stopping\n",
         "Epoch 12: early stopping\nRestoring model weights from the end of the best epoch: 7.\n",
@@ -120,15 +120,15 @@ def test_same_warning_after_all_steps_is_healthy():
         "`Trainer.fit` stopped: `max_time=00:01:00` reached.\n",
     ],
 )
-def test_early_stopping_on_purpose_is_completed(said):
+def test_early_stopping_on_purpose_is_completed(printed):
     """Fewer steps because a callback decided so is a completed run."""
     record = ordinary_run(planned=1000).exit(60, 0)
-    record.output = said
+    record.output = printed
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert told.ending.kind == "completed"
-    assert told.healthy
+    assert diagnosis.ending.kind == "completed"
+    assert diagnosis.healthy
 
 
 def test_silent_early_stopping_callback_is_completed():
@@ -163,11 +163,11 @@ def test_swallowed_error_is_stopped_early():
     record = ordinary_run().event("plan", 2, pid=TRAINER, steps=5000, source="loop").exit(60, 0)
     record.output = traceback_text("OSError", "cannot identify image", line=33)
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert told.ending.kind == "stopped-early"
-    assert causes(told) == ["early-stop.swallowed-error"]
-    assert told.findings[0].culprit.line == 33
+    assert diagnosis.ending.kind == "stopped-early"
+    assert causes(diagnosis) == ["early-stop.swallowed-error"]
+    assert diagnosis.findings[0].culprit.line == 33
 
 
 def test_traceback_in_a_run_that_did_all_its_steps_is_no_finding():
@@ -182,10 +182,10 @@ def test_trainer_that_died_inside_a_pipe_is_not_a_success():
     """`train.py | tee log` ends with 0: the trainer's own uncaught exception still counts."""
     record = exception(ordinary_run(command=("sh", "-c", "python train.py | tee log")), 59, "ValueError", "x")
 
-    told = verdict(record.exit(60, 0))
+    diagnosis = verdict(record.exit(60, 0))
 
-    assert told.ending.kind == "stopped-early"
-    assert causes(told) == ["early-stop.swallowed-error"]
+    assert diagnosis.ending.kind == "stopped-early"
+    assert causes(diagnosis) == ["early-stop.swallowed-error"]
 
 
 GUARDED = """
@@ -232,11 +232,11 @@ def test_a_loop_without_a_way_out_was_left_by_an_error(caught, after, epoch, fou
         caught=caught, after=after, called="fit()", handled="pass"
     ).split("\n")
 
-    told = verdict(record.exit(60, 0))
+    diagnosis = verdict(record.exit(60, 0))
 
-    assert causes(told) == found
+    assert causes(diagnosis) == found
     if found:
-        assert (told.ending.kind, told.findings[0].culprit.line) == ("stopped-early", 11)
+        assert (diagnosis.ending.kind, diagnosis.findings[0].culprit.line) == ("stopped-early", 11)
 
 
 EXITS = {
@@ -270,11 +270,11 @@ def test_an_exit_with_a_message_ahead_of_it_is_meant(name):
     at = next(n for n, text in enumerate(EXITS[name], 2) if "exit" in text)
     line = {"file": "/home/u/train.py", "line": at, "function": "guard", "code": "sys.exit(0)", "status": "0"}
 
-    told = verdict(record.event("exit-called", 59.5, pid=TRAINER, **line).exit(60, 0))
+    diagnosis = verdict(record.event("exit-called", 59.5, pid=TRAINER, **line).exit(60, 0))
 
     meant = name in ("printed", "logged", "in an else", "in a function")
-    assert (told.ending.kind, told.healthy) == (("completed", True) if meant else ("stopped-early", False))
-    assert ("exit was called at" in told.ending.claim, causes(told)) == (True, ["early-stop.exit-called"])
+    assert (diagnosis.ending.kind, diagnosis.healthy) == (("completed", True) if meant else ("stopped-early", False))
+    assert ("exit was called at" in diagnosis.ending.claim, causes(diagnosis)) == (True, ["early-stop.exit-called"])
 
 
 def test_an_exit_after_a_printed_error_is_never_meant():
@@ -284,9 +284,9 @@ def test_an_exit_after_a_printed_error_is_never_meant():
     record.output = traceback_text("ValueError", "bad target")
     line = {"file": "/home/u/train.py", "line": 5, "function": "leave", "code": "sys.exit(0)", "status": "0"}
 
-    told = verdict(record.event("exit-called", 59.5, pid=TRAINER, **line).exit(60, 0))
+    diagnosis = verdict(record.event("exit-called", 59.5, pid=TRAINER, **line).exit(60, 0))
 
-    assert (told.ending.kind, causes(told)[0]) == ("stopped-early", "early-stop.swallowed-error")
+    assert (diagnosis.ending.kind, causes(diagnosis)[0]) == ("stopped-early", "early-stop.swallowed-error")
 
 
 def test_exit_called_amid_the_steps():
@@ -294,10 +294,10 @@ def test_exit_called_amid_the_steps():
     line = {"file": "/home/u/train.py", "line": 9, "function": "guard", "code": "sys.exit(0)", "status": "0"}
     record = ordinary_run(planned=5000).event("exit-called", 59.5, pid=TRAINER, **line).exit(60, 0)
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert causes(told) == ["early-stop.exit-called"]
-    assert told.findings[0].culprit.line == 9
+    assert causes(diagnosis) == ["early-stop.exit-called"]
+    assert diagnosis.findings[0].culprit.line == 9
 
 
 def test_exit_of_main_at_the_end_is_ordinary():
@@ -323,9 +323,9 @@ def test_live_run_without_findings_is_healthy():
     record = ordinary_run()
     record.live = True
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert (told.ending.kind, told.healthy) == ("running", True)
+    assert (diagnosis.ending.kind, diagnosis.healthy) == ("running", True)
 
 
 def test_command_that_could_not_start():
@@ -358,10 +358,10 @@ def test_earlier_fit_that_fell_short_is_not_forgotten():
     record = fit_end(fit_end(ordinary_run(), 30, 100, 400), 59.5, 450, 450)
     record.output = "Your input ran out of data; interrupting training.\n"
 
-    told = verdict(record.exit(60, 0))
+    diagnosis = verdict(record.exit(60, 0))
 
-    assert "100 of 400 steps" in told.ending.claim
-    assert causes(told) == ["early-stop.input-exhausted"]
+    assert "100 of 400 steps" in diagnosis.ending.claim
+    assert causes(diagnosis) == ["early-stop.input-exhausted"]
 
 
 def test_fit_that_was_stopped_on_purpose_is_completed():
@@ -402,7 +402,7 @@ def test_ranks_that_a_launcher_ended_are_not_the_cause():
         "Root Cause (first observed failure):\n[0]:\n  exitcode  : 1 (pid: 11)\n"
     )
 
-    told = verdict(record.exit(60, 1))
+    diagnosis = verdict(record.exit(60, 1))
 
-    assert told.ending.kind == "exception"
-    assert told.findings[0].culprit.line == 41
+    assert diagnosis.ending.kind == "exception"
+    assert diagnosis.findings[0].culprit.line == 41

@@ -137,11 +137,11 @@ def test_oom_kill_that_the_run_survived_is_completed_with_a_finding():
             line["cgroup"]["oom_kill"] = 1
     record.event("process-gone", 30.8, pid=WORKER, rss=5 * GB, role="worker").exit(60, 0)
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert told.ending.kind == "completed"
-    assert {finding.family for finding in told.findings} <= {"leak", "oversize"}
-    assert told.findings
+    assert diagnosis.ending.kind == "completed"
+    assert {finding.family for finding in diagnosis.findings} <= {"leak", "oversize"}
+    assert diagnosis.findings
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ def test_shell_codes_are_read_as_their_signals(code, kind):
 def test_sender_of_a_signal_is_named():
     """SIGTERM that reached Holter names who sent it, in the ending and in the finding."""
     record = ordinary_run().event("signal", 59, signal="SIGTERM", sender_pid=77, sender_uid=0, sender="systemd")
-    told = verdict(record.exit(60, 143, "SIGTERM"))
+    diagnosis = verdict(record.exit(60, 143, "SIGTERM"))
 
-    assert "systemd (pid 77, user 0)" in told.ending.claim
-    assert causes(told) == ["external.signal"]
-    assert told.findings[0].grade == "established"
+    assert "systemd (pid 77, user 0)" in diagnosis.ending.claim
+    assert causes(diagnosis) == ["external.signal"]
+    assert diagnosis.findings[0].grade == "established"
 
 
 def test_both_gone_at_once_is_told_without_guessing():
@@ -196,11 +196,11 @@ def test_both_gone_at_once_is_told_without_guessing():
     record = ordinary_run()
     record.recorder_lost = True
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert told.ending.kind == "killed"
-    assert "nothing saw how" in told.ending.claim
-    assert not told.findings
+    assert diagnosis.ending.kind == "killed"
+    assert "nothing saw how" in diagnosis.ending.claim
+    assert not diagnosis.findings
 
 
 def test_both_gone_at_the_limit_gives_a_hypothesis_only():
@@ -209,10 +209,10 @@ def test_both_gone_at_the_limit_gives_a_hypothesis_only():
     memory(record, 60, 7.8 * GB)
     record.recorder_lost = True
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert told.ending.kind == "killed"
-    assert [finding.grade for finding in told.findings] == ["hypothesis"]
+    assert diagnosis.ending.kind == "killed"
+    assert [finding.grade for finding in diagnosis.findings] == ["hypothesis"]
 
 
 def test_recorder_lost_but_keeper_saw_the_exit():
@@ -231,10 +231,10 @@ def test_cache_filled_cgroup_is_not_near_its_limit():
     record = ordinary_run()
     record.sample(59.9, cgroup={"path": "/a", "limit": 8 * GB, "usage": 7.9 * GB, "file": 6 * GB, "oom_kill": 0})
 
-    told = verdict(record.exit(60, 137, "SIGKILL"))
+    diagnosis = verdict(record.exit(60, 137, "SIGKILL"))
 
-    assert causes(told) == ["external.signal"]
-    assert "1.9 GB of 8.0 GB" in told.ending.claim or "2.0 GB of 8.0 GB" in told.ending.claim
+    assert causes(diagnosis) == ["external.signal"]
+    assert "1.9 GB of 8.0 GB" in diagnosis.ending.claim or "2.0 GB of 8.0 GB" in diagnosis.ending.claim
 
 
 def test_signal_long_before_the_end_is_not_blamed():

@@ -50,9 +50,9 @@ def test_a_command_is_written_with_the_runs_own_words() -> None:
     """Ready to be pasted, quoted for a shell."""
     finding = Finding("fragmentation", "established", "x", (), None, (Cure("grow", "A=1 holter run -- COMMAND"),))
 
-    told = fitting_cures(finding, (), ["python", "train it.py", "--lr", "1"])
+    fitting = fitting_cures(finding, (), ["python", "train it.py", "--lr", "1"])
 
-    assert told.cures[0].how == "A=1 holter run -- python 'train it.py' --lr 1"
+    assert fitting.cures[0].how == "A=1 holter run -- python 'train it.py' --lr 1"
 
 
 def test_a_diff_of_the_scripts_own_lines_is_shown() -> None:

@@ -19,22 +19,24 @@ class Training:
         self.used, self.limit, self.step_s, self.imports, self.noise = used, limit, step_s, imports, noise
         self.per_epoch, self.epochs, self.plan = per_epoch, epochs, plan
         self.rng = random.Random(7)
-        self.said, self.ended_at = [], None
+        self.forecasts, self.ended_at = [], None
 
     def run(self, seconds=120.0, extra=lambda _at, _step: {}, tick=None):
         """Follow it for some seconds of training, ten readings a second once the limit is half a minute away."""
-        forecaster, at, last_step, told = ForecastEngine(), 0.0, 0, 0
+        forecaster, at, last_step, epochs_begun = ForecastEngine(), 0.0, 0, 0
         lines, events = [], [{"k": "adapter", "pid": TRAINER, "state": "on", "framework": "torch"}]
         recent = []
         while at < self.imports + seconds:
             step = max(0, int((at - self.imports) / (self.step_s(at) if callable(self.step_s) else self.step_s)))
             if self.epochs and self.per_epoch:
-                if step and self.plan and not told:
+                if step and self.plan and not epochs_begun:
                     plan = {"steps": self.per_epoch * self.epochs, "steps_per_epoch": self.per_epoch}
                     events.append({"k": "plan", "pid": TRAINER, "epochs": self.epochs, **plan})
-                while step and told <= min(step // self.per_epoch, self.epochs - 1):
-                    events.append({"k": "epoch", "pid": TRAINER, "epoch": told + 1, "step": told * self.per_epoch})
-                    told += 1
+                while step and epochs_begun <= min(step // self.per_epoch, self.epochs - 1):
+                    events.append(
+                        {"k": "epoch", "pid": TRAINER, "epoch": epochs_begun + 1, "step": epochs_begun * self.per_epoch}
+                    )
+                    epochs_begun += 1
                 if step >= self.per_epoch * self.epochs:
                     break
             used = self.used(step) + self.rng.gauss(0, self.noise) if step else min(1.0, at / 5) * self.used(0)
@@ -49,7 +51,7 @@ class Training:
             sample["memory"] = {"total": 24 * GB, "available": 20 * GB, "swap_total": 0, "swap_free": 0}
             sample["processes"] = {"rss": used, "list": [{"pid": TRAINER, "rss": used, "fds": 20}]}
             sample["guests"] = [{"pid": TRAINER, "step": step}]
-            self.said += forecaster.observe(sample, lines, events)
+            self.forecasts += forecaster.observe(sample, lines, events)
             lines, events, last_step = [], [], step
             recent = [*recent[-50:], (at, used)]
             far = next((r for r in recent if at - r[0] <= 5), recent[0])
@@ -59,11 +61,11 @@ class Training:
 
     @property
     def texts(self):
-        return [one["text"] for one in self.said]
+        return [one["text"] for one in self.forecasts]
 
     def first(self):
         """The first forecast, how far the run had come by then, and how far off it was."""
-        one = next(one for one in self.said if one["state"] == "foreseen")
+        one = next(one for one in self.forecasts if one["state"] == "foreseen")
         return one["at_step"] / self.ended_at, one["step"] / self.ended_at - 1
 
 
@@ -77,9 +79,9 @@ def test_a_leak_is_told_before_half_of_its_steps(seconds, noise, step_s):
         pytest.skip("a handful of steps")
     run = Training(lambda s: 0.35 * GB + 0.65 * GB * s / steps, step_s=step_s, noise=noise).run(2 * seconds)
 
-    told_at, off = run.first()
+    forecast_at, off = run.first()
 
-    assert told_at < 0.5
+    assert forecast_at < 0.5
     assert abs(off) < 0.2
     assert len(run.texts) <= 2
 
@@ -89,11 +91,11 @@ def test_a_leak_that_begins_later_is_dated(late):
     """Flat at first: the step at which growth began is told with it."""
     run = Training(lambda step: 0.4 * GB + 0.6 * GB * max(0.0, step / 1000 - late) / (1 - late), step_s=0.03).run()
 
-    told_at, off = run.first()
+    forecast_at, off = run.first()
 
-    assert told_at < 0.62
+    assert forecast_at < 0.62
     assert abs(off) < 0.2
-    assert run.said[0]["since_step"] == pytest.approx(1000 * late, abs=60)
+    assert run.forecasts[0]["since_step"] == pytest.approx(1000 * late, abs=60)
 
 
 def test_the_sentence():
@@ -103,8 +105,8 @@ def test_the_sentence():
     assert len(run.texts) == 1
     assert run.texts[0].startswith("memory grows 2.0 MB per step since step ")
     assert "; the container's limit of 1.0 GB is reached at about step " in run.texts[0]
-    assert run.said[0]["earliest"] <= run.said[0]["when"] <= run.said[0]["latest"]
-    assert run.said[0]["when"] == pytest.approx(WALL + 5 + 30, abs=4)
+    assert run.forecasts[0]["earliest"] <= run.forecasts[0]["when"] <= run.forecasts[0]["latest"]
+    assert run.forecasts[0]["when"] == pytest.approx(WALL + 5 + 30, abs=4)
 
 
 @pytest.mark.parametrize("per_epoch", [20, 60, 150])
@@ -113,9 +115,9 @@ def test_a_leak_over_epochs_is_told(per_epoch):
     steps = 600
     run = Training(lambda s: 0.4 * GB + 0.6 * GB * s / steps, step_s=0.04, per_epoch=per_epoch, epochs=100).run()
 
-    told_at, off = run.first()
+    forecast_at, off = run.first()
 
-    assert told_at < 0.5
+    assert forecast_at < 0.5
     assert abs(off) < 0.2
 
 
@@ -128,9 +130,9 @@ def test_growth_from_epoch_to_epoch_is_told(ends_in):
 
     run = Training(used, step_s=0.05, per_epoch=50, epochs=100, noise=2 * MB).run()
 
-    told_at, off = run.first()
+    forecast_at, off = run.first()
 
-    assert told_at <= 0.5
+    assert forecast_at <= 0.5
     assert abs(off) < 0.2
 
 
@@ -138,9 +140,9 @@ def test_growth_in_the_first_epoch_that_ends_the_run_within_it_is_told():
     """The limit lies before the planned end of the only epoch."""
     run = Training(lambda s: 0.4 * GB + 0.6 * GB * s / 500, step_s=0.04, per_epoch=2000, epochs=3).run()
 
-    told_at, off = run.first()
+    forecast_at, off = run.first()
 
-    assert told_at < 0.5
+    assert forecast_at < 0.5
     assert abs(off) < 0.2
 
 
@@ -193,13 +195,13 @@ def test_growth_that_stops_is_taken_back():
     """What was forecast and does not come is said to be off the table, once."""
     run = Training(lambda s: 0.3 * GB + 0.5 * GB * min(1.0, s / 1000), step_s=0.02).run(90)
 
-    assert [one["state"] for one in run.said] == ["foreseen", "over"]
+    assert [one["state"] for one in run.forecasts] == ["foreseen", "over"]
     assert "levelled off at 80" in run.texts[1]
 
 
 def in_one_epoch(scope, lines, kind="list"):
     """Follow the first epoch of a leak that is found in a variable; its end comes in the second."""
-    forecaster, said = ForecastEngine(lambda _path: lines), []
+    forecaster, forecasts = ForecastEngine(lambda _path: lines), []
     begin = [{"k": "epoch", "pid": TRAINER, "epoch": 1, "step": 0}]
     begin.append({"k": "plan", "pid": TRAINER, "steps": 5000, "epochs": 10, "steps_per_epoch": 500})
     for tenth in range(100):
@@ -209,8 +211,8 @@ def in_one_epoch(scope, lines, kind="list"):
         sample["guests"] = [{"pid": TRAINER, "step": step}]
         event = census(step, 1 * MB * step)
         event["list"][0] |= {"scope": scope, "name": "kept", "owner": "", "type": kind}
-        said += forecaster.observe(sample, [], begin if not tenth else [event] if tenth % 10 == 5 else [])
-    return said
+        forecasts += forecaster.observe(sample, [], begin if not tenth else [event] if tenth % 10 == 5 else [])
+    return forecasts
 
 
 def test_what_outlives_an_epoch_is_told_in_the_first():
@@ -249,7 +251,7 @@ def census(step, grown, bound=None, variable="kept"):
 
 def with_census(bound, seconds=30.0, source=None):
     """Follow a leak of 1 MB a step at fifty steps a second, with a census each second."""
-    forecaster, said = ForecastEngine(source), []
+    forecaster, forecasts = ForecastEngine(source), []
     for tenth in range(int(10 * seconds)):
         step = tenth * 5
         held = min(step, bound or step)
@@ -257,10 +259,10 @@ def with_census(bound, seconds=30.0, source=None):
         sample["cgroup"] = {"usage": 0.3 * GB + 1 * MB * held, "file": 0, "limit": 1 * GB}
         sample["guests"] = [{"pid": TRAINER, "step": step}]
         events = [census(held, 1 * MB * held, bound)] if tenth % 10 == 5 else []
-        said += forecaster.observe(sample, [], events)
+        forecasts += forecaster.observe(sample, [], events)
         if sample["cgroup"]["usage"] >= GB:
             break
-    return said
+    return forecasts
 
 
 def test_what_has_a_bound_below_the_limit_is_not_told():
@@ -280,16 +282,16 @@ def test_what_the_script_takes_out_again_is_waited_for():
 
 def test_the_next_process_that_trains_is_followed():
     """Each fold has a process of its own: the second one's growth is measured by its own steps."""
-    forecaster, said = ForecastEngine(), []
+    forecaster, forecasts = ForecastEngine(), []
     for second in range(120):
         pid, step = (TRAINER, second * 10) if second < 60 else (TRAINER + 1, (second - 60) * 10)
         used = 0.4 * GB + (0 if second < 60 else 1 * MB * step)
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second, "guests": [{"pid": pid, "step": step}]}
         sample["cgroup"] = {"usage": used, "file": 0, "limit": 1 * GB}
-        said += forecaster.observe(sample, [], [])
+        forecasts += forecaster.observe(sample, [], [])
 
-    assert said[0]["step"] == pytest.approx(600, rel=0.1)
-    assert said[0]["at_step"] < 300
+    assert forecasts[0]["step"] == pytest.approx(600, rel=0.1)
+    assert forecasts[0]["at_step"] < 300
 
 
 def test_growth_of_other_programs_is_not_the_runs():
@@ -298,24 +300,24 @@ def test_growth_of_other_programs_is_not_the_runs():
     def extra(_at, step):
         return {"memory": {"total": 16 * GB, "available": 12 * GB - 8 * MB * step, "swap_total": 0, "swap_free": 0}}
 
-    forecaster, said = ForecastEngine(), []
+    forecaster, forecasts = ForecastEngine(), []
     for second in range(120):
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second, **extra(second, second * 10)}
         sample |= {"guests": [{"pid": TRAINER, "step": second * 10}], "processes": {"rss": GB, "list": []}}
-        said += forecaster.observe(sample, [], [])
+        forecasts += forecaster.observe(sample, [], [])
 
-    assert said == []
+    assert forecasts == []
 
 
 def followed(seconds, reading, *, planned=0, every=1):
     """Follow ten steps a second with memory flat and one other reading by second."""
-    forecaster, said = ForecastEngine(), []
+    forecaster, forecasts = ForecastEngine(), []
     for second in range(0, seconds, every):
         events = [{"k": "plan", "pid": TRAINER, "steps": planned}] if second == 2 and planned else []
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second, **reading(second)}
         sample["guests"] = [{"pid": TRAINER, "step": second * 10}]
-        said += forecaster.observe(sample, [], events)
-    return [one["text"] for one in said], said
+        forecasts += forecaster.observe(sample, [], events)
+    return [one["text"] for one in forecasts], forecasts
 
 
 def disk(free):
@@ -324,11 +326,11 @@ def disk(free):
 
 def test_a_disk_that_fills_is_told():
     """Checkpoints that nobody removes fill the disk at a step that can be told."""
-    texts, said = followed(60, lambda s: disk(8 * GB - (s // 5) * 0.6 * GB), every=5)
+    texts, forecasts = followed(60, lambda s: disk(8 * GB - (s // 5) * 0.6 * GB), every=5)
 
     assert len(texts) == 1
     assert "/data" in texts[0]
-    assert said[0]["step"] == pytest.approx(650, rel=0.2)
+    assert forecasts[0]["step"] == pytest.approx(650, rel=0.2)
 
 
 def test_a_disk_where_old_checkpoints_go_is_not_told():
@@ -346,34 +348,34 @@ def test_open_files_that_are_never_closed_are_told():
         rows = [{"pid": TRAINER, "rss": GB, "fds": 20 + 20 * (second // 5 * 5)}]
         return {"processes": {"rss": GB, "list": rows}, "rlimits": {"nofile": 1024} if second == 0 else {}}
 
-    texts, said = followed(50, reading)
+    texts, forecasts = followed(50, reading)
 
     assert len(texts) == 1
     assert "the limit of 1,024 open files" in texts[0]
-    assert said[0]["step"] == pytest.approx(502, rel=0.2)
+    assert forecasts[0]["step"] == pytest.approx(502, rel=0.2)
 
 
 def test_shared_memory_that_fills_is_told():
     """/dev/shm of 64 MB that loses 0.1 MB a step."""
-    texts, said = followed(60, lambda s: {"shm": {"total": 64 * MB, "free": 64 * MB - 1 * MB * s}}, every=2)
+    texts, forecasts = followed(60, lambda s: {"shm": {"total": 64 * MB, "free": 64 * MB - 1 * MB * s}}, every=2)
 
-    assert said[0]["step"] == pytest.approx(640, rel=0.2)
+    assert forecasts[0]["step"] == pytest.approx(640, rel=0.2)
     assert "/dev/shm of 64.0 MB" in texts[0]
 
 
 def test_a_device_is_told_by_what_is_allocated():
     """The framework's allocated memory grows to the device's size; what it only reserves is no alarm."""
     for name, heard in (("allocated", 1), ("reserved", 0)):
-        forecaster, said = ForecastEngine(), []
+        forecaster, forecasts = ForecastEngine(), []
         for second in range(40):
             line = {"k": "device", "pid": TRAINER, "device": 0, "allocated": 2 * GB, "reserved": 2 * GB}
             line[name] = (2 + 0.1 * second) * GB
             sample = {"k": "sample", "m": MONO + second, "t": WALL + second}
             sample["guests"] = [{"pid": TRAINER, "step": second * 10}]
             sample["nvidia"] = {"list": [{"index": 0, "total": 8 * GB, "used": 7 * GB, "tree": 7 * GB}]}
-            said += forecaster.observe(sample, [line], [])
+            forecasts += forecaster.observe(sample, [line], [])
 
-        assert len(said) == heard
+        assert len(forecasts) == heard
 
 
 def test_swap_counts_as_room_and_as_use():
@@ -384,16 +386,16 @@ def test_swap_counts_as_room_and_as_use():
         group = {"usage": min(used, GB), "file": 0, "limit": GB, "swap_limit": GB, "swap_usage": max(0.0, used - GB)}
         return {"cgroup": group, "memory": {"total": 24 * GB, "available": 20 * GB, "swap_total": 4 * GB}}
 
-    texts, said = followed(53, reading)
+    texts, forecasts = followed(53, reading)
 
     assert "limit of 1.0 GB and its 1.0 GB of swap" in texts[0]
-    assert said[0]["step"] == pytest.approx(533, rel=0.1)
+    assert forecasts[0]["step"] == pytest.approx(533, rel=0.1)
 
 
 def slowed(step_time, seconds=120, cpu_of=lambda took: took):
     """Follow windows of steps whose quickest took what a function of the second says, and the CPU they used."""
     used = 0.0
-    forecaster, said, step = ForecastEngine(), [], 0
+    forecaster, forecasts, step = ForecastEngine(), [], 0
     for second in range(seconds):
         took = step_time(second)
         n = max(1, int(1 / took))
@@ -402,8 +404,8 @@ def slowed(step_time, seconds=120, cpu_of=lambda took: took):
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second, "guests": [{"pid": TRAINER, "step": step}]}
         used += n * cpu_of(took)
         sample["processes"] = {"rss": GB, "cpu_s": used, "list": []}
-        said += forecaster.observe(sample, [line], [])
-    return [one["text"] for one in said]
+        forecasts += forecaster.observe(sample, [line], [])
+    return [one["text"] for one in forecasts]
 
 
 def test_a_machine_that_gets_busier_is_not_the_runs_doing():

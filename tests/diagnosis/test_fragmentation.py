@@ -48,11 +48,11 @@ def test_reserve_larger_than_what_was_asked_for():
     """PyTorch's own words: more lay in reserve than was asked for."""
     record = refused(TORCH_2.format(asked="2.00 GiB", free="1.10 GiB", used="14.20 GiB", reserve="7.80 GiB"))
 
-    told = verdict(record).findings[0]
+    finding = verdict(record).findings[0]
 
-    assert (told.cause, told.grade) == ("fragmentation", "established")
-    assert told.culprit.line == 7
-    assert "expandable_segments" in told.cures[0].how
+    assert (finding.cause, finding.grade) == ("fragmentation", "established")
+    assert finding.culprit.line == 7
+    assert "expandable_segments" in finding.cures[0].how
     assert not [cause for cause in causes(verdict(record)) if cause.startswith("oversize")]
 
 
@@ -77,10 +77,10 @@ def test_tensorflow_says_it_in_its_log():
     )
     record.output = BFC.format(asked="1.50GiB", limit=7445151744, used=5210112000)
 
-    told = verdict(record).findings[0]
+    finding = verdict(record).findings[0]
 
-    assert told.cause == "fragmentation"
-    assert "cuda_malloc_async" in told.cures[0].how
+    assert finding.cause == "fragmentation"
+    assert "cuda_malloc_async" in finding.cures[0].how
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def run(text: str = PLAIN, gpu: dict | None = None, command=("python", "train.py
     record.event(
         "made", 1, pid=TRAINER, what="model", name="Linear", file=FILE, line=2, code="model = torch.nn.Linear(8, 8)"
     )
-    told = {"framework": "torch", "intra_op": 2, "inter_op": 1, "device": "cpu", "built_for": "cuda 13.0", **settings}
-    record.event("settings", 6, pid=TRAINER, **told)
+    event = {"framework": "torch", "intra_op": 2, "inter_op": 1, "device": "cpu", "built_for": "cuda 13.0", **settings}
+    record.event("settings", 6, pid=TRAINER, **event)
     record.sources = {FILE: textwrap.dedent(text).strip().splitlines()}
     return record.exit(60, 0)
 

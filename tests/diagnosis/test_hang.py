@@ -21,9 +21,9 @@ MODULE = frame("/home/u/train.py", "<module>", 60, user=True)
 
 def stalled(frames=None, code="", pid=TRAINER, **fields):
     """A run that stopped making steps at second 59, its frames innermost first."""
-    told = {"since": 159.0, "limit": 12.0, "learned": "20 × the slowest step", "cpu": 0.0, "same_place": True}
-    told |= {"phase": "other", "step": 550, "state": "S", "wchan": "", "file": "/home/u/train.py", "line": 41}
-    record = ordinary_run().event("stall", 75, pid=pid, function="main", code=code, **(told | fields))
+    stall = {"since": 159.0, "limit": 12.0, "learned": "20 × the slowest step", "cpu": 0.0, "same_place": True}
+    stall |= {"phase": "other", "step": 550, "state": "S", "wchan": "", "file": "/home/u/train.py", "line": 41}
+    record = ordinary_run().event("stall", 75, pid=pid, function="main", code=code, **(stall | fields))
     threads = [{"name": "MainThread", "current": True, "frames": frames or [USER, MODULE]}]
     return record.event("stacks", 76, pid=pid, role="trainer", reason="stall", round=2, threads=threads)
 
@@ -55,10 +55,10 @@ def test_a_run_that_stirs_as_it_is_interrupted_still_hung():
     record = stalled().event("signal", 89, signal="SIGINT")
     exception(record, 89.1, "KeyboardInterrupt", "").event("stall-over", 89.5, pid=TRAINER, lasted=30)
 
-    told = verdict(record.exit(90, 130, "SIGINT"))
+    diagnosis = verdict(record.exit(90, 130, "SIGINT"))
 
-    assert told.ending.kind == "hung"
-    assert causes(told)[0].startswith("hang")
+    assert diagnosis.ending.kind == "hung"
+    assert causes(diagnosis)[0].startswith("hang")
 
 
 def test_live_stalled_run_hangs():
@@ -88,19 +88,19 @@ def test_lock_without_cpu_is_a_deadlock():
     """The main thread in a lock, the same frames twice and no CPU: established."""
     record = stopped(stalled([frame(LIB + "threading.py", "wait"), frame(LIB + "queue.py", "get"), USER, MODULE]))
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert causes(told) == ["hang.deadlock"]
-    assert told.findings[0].grade == "established"
-    assert told.findings[0].culprit.line == 41
+    assert causes(diagnosis) == ["hang.deadlock"]
+    assert diagnosis.findings[0].grade == "established"
+    assert diagnosis.findings[0].culprit.line == 41
 
 
 def test_busy_loop_is_only_a_hypothesis():
     """A process at full CPU is no deadlock for sure."""
-    told = verdict(stopped(stalled(cpu=1.0)))
+    diagnosis = verdict(stopped(stalled(cpu=1.0)))
 
-    assert [finding.grade for finding in told.findings] == ["hypothesis"]
-    assert "busy" in told.findings[0].claim
+    assert [finding.grade for finding in diagnosis.findings] == ["hypothesis"]
+    assert "busy" in diagnosis.findings[0].claim
 
 
 def test_stuck_worker_gives_the_workers_line():
@@ -111,10 +111,10 @@ def test_stuck_worker_gives_the_workers_line():
     threads = [{"name": "MainThread", "frames": worker}]
     record.event("stacks", 76, pid=WORKER, role="worker", reason="stall", threads=threads)
 
-    told = verdict(stopped(record))
+    diagnosis = verdict(stopped(record))
 
-    assert causes(told) == ["hang.worker"]
-    assert (told.findings[0].culprit.file, told.findings[0].culprit.line) == ("/home/u/data.py", 17)
+    assert causes(diagnosis) == ["hang.worker"]
+    assert (diagnosis.findings[0].culprit.file, diagnosis.findings[0].culprit.line) == ("/home/u/data.py", 17)
 
 
 def test_dead_worker_is_told_as_gone():
@@ -123,10 +123,10 @@ def test_dead_worker_is_told_as_gone():
     record = stalled([frame(loader, "_try_get_data"), USER, MODULE])
     record.event("process-gone", 58, pid=WORKER, rss=1, role="worker")
 
-    told = verdict(stopped(record))
+    diagnosis = verdict(stopped(record))
 
-    assert causes(told) == ["hang.worker"]
-    assert f"pid {WORKER}" in told.findings[0].claim
+    assert causes(diagnosis) == ["hang.worker"]
+    assert f"pid {WORKER}" in diagnosis.findings[0].claim
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ def test_framework_imports_around_the_user_line_are_no_cause():
 )
 def test_calls_in_c_are_told_by_the_system_call(fields, code, cause, words):
     """Of a call without a Python frame, the kernel's system call and its file tell what it waits for."""
-    told = verdict(stopped(stalled(code=code, **fields)))
+    diagnosis = verdict(stopped(stalled(code=code, **fields)))
 
-    assert causes(told) == [cause]
-    assert words in told.findings[0].claim
+    assert causes(diagnosis) == [cause]
+    assert words in diagnosis.findings[0].claim
 
 
 def test_native_frames_name_the_device():
@@ -249,10 +249,10 @@ def test_names_with_their_class_are_the_same_names():
     native = frame("/usr/lib/libpython3.11.so.1.0", "PyThread_acquire_lock_timed")
     inside = [native, frame(LIB + "threading.py", "Condition.wait"), frame(LIB + "queue.py", "Queue.get")]
 
-    told = verdict(stopped(stalled([*inside, USER, MODULE])))
+    diagnosis = verdict(stopped(stalled([*inside, USER, MODULE])))
 
-    assert [(f.cause, f.grade) for f in told.findings] == [("hang.deadlock", "established")]
-    assert "get() of queue" in told.findings[0].claim
+    assert [(f.cause, f.grade) for f in diagnosis.findings] == [("hang.deadlock", "established")]
+    assert "get() of queue" in diagnosis.findings[0].claim
 
 
 def test_a_sleeping_loop_that_was_met_awake_is_still_one():
@@ -270,9 +270,9 @@ def test_idle_worker_is_not_the_stuck_one():
     for pid, frames in ((WORKER, idle), (WORKER + 1, stuck)):
         record.event("stacks", 76, pid=pid, role="worker", reason="stall", threads=[{"name": "main", "frames": frames}])
 
-    told = verdict(stopped(record)).findings[0]
+    finding = verdict(stopped(record)).findings[0]
 
-    assert (told.cause, told.culprit.file, told.culprit.line) == ("hang.worker", "/home/u/data.py", 17)
+    assert (finding.cause, finding.culprit.file, finding.culprit.line) == ("hang.worker", "/home/u/data.py", 17)
 
 
 def test_rank_that_never_came_is_named():
@@ -282,10 +282,10 @@ def test_rank_that_never_came_is_named():
     waits = [frame("libtorch.so", "c10d::Reducer::finalize"), frame("/home/u/train.py", "step", 30, user=True)]
     record.event("stacks", 76, pid=11, role="trainer", reason="stall", threads=[{"name": "main", "frames": waits}])
 
-    told = verdict(stopped(record)).findings[0]
+    finding = verdict(stopped(record)).findings[0]
 
-    assert (told.cause, told.culprit.line) == ("hang.collective", 30)
-    assert "rank 0 never came: it stands at train.py:41" in told.claim
+    assert (finding.cause, finding.culprit.line) == ("hang.collective", 30)
+    assert "rank 0 never came: it stands at train.py:41" in finding.claim
 
 
 def thread(name, *frames, main=False):
@@ -314,11 +314,11 @@ def log(text):
 with lock:
     log("best so far")
 """
-    told = hung_in(script, 2, thread("MainThread", at(2, "log"), at(6), main=True), code="with lock:")
+    finding = hung_in(script, 2, thread("MainThread", at(2, "log"), at(6), main=True), code="with lock:")
 
-    assert (told.cause, told.grade, told.culprit.line) == ("hang.deadlock", "established", 2)
-    assert "the same thread has held it since train.py:5" in told.claim
-    assert "RLock" in told.cures[0].title
+    assert (finding.cause, finding.grade, finding.culprit.line) == ("hang.deadlock", "established", 2)
+    assert "the same thread has held it since train.py:5" in finding.claim
+    assert "RLock" in finding.cures[0].title
 
 
 def test_two_locks_in_opposite_order():
@@ -335,11 +335,11 @@ with second:
 """
     main, writer = thread("MainThread", at(7), main=True), thread("Thread-1", at(3, "writer"))
 
-    told = hung_in(script, 7, writer, main, code="with first:")
+    finding = hung_in(script, 7, writer, main, code="with first:")
 
-    assert "Thread-1 has held it since train.py:2" in told.claim
-    assert "for `second`, which this thread holds since train.py:6" in told.claim
-    assert "same order" in told.cures[0].title
+    assert "Thread-1 has held it since train.py:2" in finding.claim
+    assert "for `second`, which this thread holds since train.py:6" in finding.claim
+    assert "same order" in finding.cures[0].title
 
 
 OTHERS_LOCKED = """
@@ -365,12 +365,12 @@ def test_two_threads_that_wait_for_each_other_are_told_to_the_one_that_came_upon
     actor, publisher = thread("actor", at(4, "run")), thread("publisher", at(10, "run"))
     main = thread("MainThread", at(13), main=True)
 
-    told = hung_in(OTHERS_LOCKED, 13, publisher, actor, main, code="with buffer.lock:")
+    finding = hung_in(OTHERS_LOCKED, 13, publisher, actor, main, code="with buffer.lock:")
 
-    assert "actor has held it since train.py:3" in told.claim
-    assert "waits at train.py:4 for `self.store.lock`, which publisher has held since train.py:9" in told.claim
-    assert "publisher waits at train.py:10 for `self.buffer.lock`, which actor holds" in told.claim
-    assert (told.culprit.line, "same order" in told.cures[0].title) == (4, True)
+    assert "actor has held it since train.py:3" in finding.claim
+    assert "waits at train.py:4 for `self.store.lock`, which publisher has held since train.py:9" in finding.claim
+    assert "publisher waits at train.py:10 for `self.buffer.lock`, which actor holds" in finding.claim
+    assert (finding.culprit.line, "same order" in finding.cures[0].title) == (4, True)
 
 
 def given_up_on(silence=75.0, places=("__getitem__",), phase="data", longest=0.08, signal="SIGTERM", batches=0):
@@ -401,11 +401,11 @@ def given_up_on(silence=75.0, places=("__getitem__",), phase="data", longest=0.0
 @pytest.mark.parametrize("signal", ["SIGTERM", "SIGINT"])
 def test_a_worker_that_was_busy_with_one_sample_until_somebody_gave_up_is_stuck(signal):
     """A signal is never the first finding of a run that had stood still: the worker's own line is."""
-    told = verdict(given_up_on(signal=signal))
+    diagnosis = verdict(given_up_on(signal=signal))
 
-    assert (told.ending.kind, causes(told)[0]) == ("hung", "hang.worker")
-    assert (told.findings[0].culprit.file, told.findings[0].culprit.line) == ("/home/u/data.py", 17)
-    assert told.findings[0].grade == "supported"
+    assert (diagnosis.ending.kind, causes(diagnosis)[0]) == ("hung", "hang.worker")
+    assert (diagnosis.findings[0].culprit.file, diagnosis.findings[0].culprit.line) == ("/home/u/data.py", 17)
+    assert diagnosis.findings[0].grade == "supported"
 
 
 @pytest.mark.parametrize(
@@ -433,9 +433,9 @@ with other:
     pass
 lock.acquire()
 """
-    told = hung_in(script, 5, thread("MainThread", at(5), main=True), code="lock.acquire()")
+    finding = hung_in(script, 5, thread("MainThread", at(5), main=True), code="lock.acquire()")
 
-    assert "held" not in told.claim
+    assert "held" not in finding.claim
 
 
 QUEUE = """
@@ -459,31 +459,31 @@ def test_a_queue_whose_producer_is_gone():
         '  File "/home/u/train.py", line 3, in produce\n    q.put(load(sample))\nOSError: truncated file\n'
     )
 
-    told = verdict(stopped(record)).findings[0]
+    finding = verdict(stopped(record)).findings[0]
 
-    assert (told.cause, told.culprit.line) == ("hang.deadlock", 7)
-    assert "filled only at train.py:3, in produce(), and no thread is in it any more" in told.claim
-    assert "OSError at train.py:3" in told.claim
+    assert (finding.cause, finding.culprit.line) == ("hang.deadlock", 7)
+    assert "filled only at train.py:3, in produce(), and no thread is in it any more" in finding.claim
+    assert "OSError at train.py:3" in finding.claim
 
 
 def test_a_queue_whose_producer_is_there():
     """The producer's own line is where to look."""
     main, other = thread("MainThread", *WAITS, at(7), main=True), thread("Thread-1", at(3, "produce"))
 
-    told = hung_in(QUEUE, 7, other, main, code="batch = q.get()")
+    finding = hung_in(QUEUE, 7, other, main, code="batch = q.get()")
 
-    assert "`q` is filled by Thread-1, which stands at train.py:3" in told.claim
+    assert "`q` is filled by Thread-1, which stands at train.py:3" in finding.claim
 
 
 def test_an_event_that_nothing_sets():
     """A wait that no line of the script can end."""
     wait = frame(LIB + "threading.py", "wait")
 
-    told = hung_in(
+    finding = hung_in(
         "ready = Event()\nready.wait()", 2, thread("MainThread", wait, at(2), main=True), code="ready.wait()"
     )
 
-    assert "nothing in train.py sets or notifies `ready`" in told.claim
+    assert "nothing in train.py sets or notifies `ready`" in finding.claim
 
 
 def test_a_child_that_holds_a_forked_lock():
@@ -493,11 +493,11 @@ def test_a_child_that_holds_a_forked_lock():
     child = [frame("/home/u/train.py", "child", 15, user=True, code="with lock:"), frame(LIB + "process.py", "run")]
     record.event("stacks", 77, pid=30, role="child", reason="stall", threads=[thread("MainThread", *child, main=True)])
 
-    told = verdict(stopped(record)).findings[0]
+    finding = verdict(stopped(record)).findings[0]
 
-    assert (told.cause, told.culprit.line) == ("hang.deadlock", 41)
-    assert "child process (pid 30), which stands at train.py:15 (with lock:)" in told.claim
-    assert "spawn" in told.cures[0].title
+    assert (finding.cause, finding.culprit.line) == ("hang.deadlock", 41)
+    assert "child process (pid 30), which stands at train.py:15 (with lock:)" in finding.claim
+    assert "spawn" in finding.cures[0].title
 
 
 def test_a_full_pipe_whose_reader_waits_for_its_writer():
@@ -505,11 +505,11 @@ def test_a_full_pipe_whose_reader_waits_for_its_writer():
     circle = [{"pid": 10, "syscall": "write", "path": "pipe:[1]"}, {"pid": 31, "syscall": "write", "path": "pipe:[2]"}]
     record = stalled([USER, MODULE], code="self.tool.stdin.flush()", syscall="write", path="pipe:[1]", circle=circle)
 
-    told = verdict(stopped(record)).findings[0]
+    finding = verdict(stopped(record)).findings[0]
 
-    assert (told.cause, told.grade, told.culprit.line) == ("hang.deadlock", "established", 41)
-    assert "waits in write() for process 31 (unnamed), which in turn waits in write() for it" in told.claim
-    assert "communicate()" in told.cures[0].title
+    assert (finding.cause, finding.grade, finding.culprit.line) == ("hang.deadlock", "established", 41)
+    assert "waits in write() for process 31 (unnamed), which in turn waits in write() for it" in finding.claim
+    assert "communicate()" in finding.cures[0].title
 
 
 def test_a_child_whose_output_nobody_reads_before_it_has_ended():
@@ -518,11 +518,11 @@ def test_a_child_whose_output_nobody_reads_before_it_has_ended():
     record = stalled([USER, MODULE], code="p.wait()", syscall="wait4", circle=circle)
     record.sources["/home/u/train.py"] = ["import subprocess"] * 40 + ["p.wait()"]
 
-    told = verdict(stopped(record)).findings[0]
+    finding = verdict(stopped(record)).findings[0]
 
-    assert "which in turn waits in write() for it: none of them can go on" in told.claim
-    assert "sets" not in told.claim
-    assert "communicate()" in told.cures[0].title
+    assert "which in turn waits in write() for it: none of them can go on" in finding.claim
+    assert "sets" not in finding.claim
+    assert "communicate()" in finding.cures[0].title
 
 
 def test_a_pool_that_lost_a_worker():
@@ -531,11 +531,11 @@ def test_a_pool_that_lost_a_worker():
     inside = [frame(LIB + "threading.py", "wait"), frame(pool, "wait"), frame(pool, "get"), frame(pool, "map")]
     record = stalled([*inside, USER, MODULE]).event("process-gone", 60, pid=31, role="")
 
-    told = verdict(stopped(record)).findings[0]
+    finding = verdict(stopped(record)).findings[0]
 
-    assert told.cause == "hang.deadlock"
-    assert "died (pid 31)" in told.claim
-    assert "ProcessPoolExecutor" in told.cures[0].title
+    assert finding.cause == "hang.deadlock"
+    assert "died (pid 31)" in finding.claim
+    assert "ProcessPoolExecutor" in finding.cures[0].title
 
 
 C10D = LIB + "site-packages/torch/distributed/distributed_c10d.py"
@@ -561,11 +561,11 @@ def test_ranks_in_different_collectives():
     """Both wait, in different calls: the one that only rank 0 makes is the line."""
     record = two_ranks([frame("libtorch.so", "c10d::Reducer::finalize"), at(2)], [frame(C10D, "barrier"), at(4)])
 
-    told = verdict(stopped(record)).findings[0]
+    finding = verdict(stopped(record)).findings[0]
 
-    assert (told.cause, told.culprit.line) == ("hang.collective", 4)
-    assert "rank 1 waits in barrier() at train.py:4" in told.claim
-    assert "outside of the `if`" in told.cures[0].title
+    assert (finding.cause, finding.culprit.line) == ("hang.collective", 4)
+    assert "rank 1 waits in barrier() at train.py:4" in finding.claim
+    assert "outside of the `if`" in finding.cures[0].title
 
 
 SAVED = """
@@ -589,9 +589,9 @@ def test_a_collective_in_what_one_rank_alone_calls(test, line):
     record = two_ranks([frame("libtorch.so", "c10d::Reducer::finalize"), at(5, "run")], there)
     record.sources["/home/u/train.py"] = SAVED.format(test=test).strip().splitlines()
 
-    told = verdict(stopped(record)).findings[0]
+    finding = verdict(stopped(record)).findings[0]
 
-    assert (told.culprit.line, "outside of the `if`" in told.cures[0].title) == (line, line == 2)
+    assert (finding.culprit.line, "outside of the `if`" in finding.cures[0].title) == (line, line == 2)
 
 
 @pytest.mark.parametrize("message", ["Connection closed by peer [127.0.0.1]:5", "Timed out waiting 1800000ms for recv"])
@@ -603,11 +603,11 @@ def test_a_rank_that_gave_up_waiting(message):
     exception(record, 58, "RuntimeError", f"[gloo/transport/tcp/pair.cc:553] {message}", pid=TRAINER)
     record.event("process-gone", 59, pid=11, role="trainer").exit(62, 1)
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert causes(told) == ["hang.collective"]
-    assert "rank 1 had left after 499 steps" in told.findings[0].claim
-    assert told.ending.kind == "exception"
+    assert causes(diagnosis) == ["hang.collective"]
+    assert "rank 1 had left after 499 steps" in diagnosis.findings[0].claim
+    assert diagnosis.ending.kind == "exception"
 
 
 def test_a_connection_that_broke_in_one_process_is_its_own():

@@ -33,7 +33,7 @@ def source(record, *lines):
     return record
 
 
-def told(record):
+def leak_of(record):
     """The only leak of a verdict."""
     found = verdict(record)
     leaks = [finding for finding in found.findings if finding.family == "leak"]
@@ -46,7 +46,7 @@ def told(record):
 def test_losses_with_their_graph_are_named_with_line_and_cure():
     """A list of losses with graphs that is most of the growth is established, and the cure is the line itself."""
     record = source(growing(), "losses = []", "for x in loader:", "    losses.append(loss)")
-    found = told(
+    found = leak_of(
         held(record, 55, {"name": "losses", "variable": "losses", "bytes": 6 * GB, "graph": True, "shape": []})
     )
 
@@ -69,7 +69,7 @@ def test_of_several_things_kept_as_one_nobody_guesses_which_is_a_number(line):
     """What the parts are is not in the record, and a name proves nothing: said in words, with no diff."""
     record = source(growing(), "seen = []", "for x in loader:", "    " + line)
     row = {"name": "seen", "variable": "seen", "bytes": 6 * GB, "graph": True, "shape": [], "element": "tuple"}
-    found = told(held(record, 55, row))
+    found = leak_of(held(record, 55, row))
 
     assert found.cause == "leak.graph-retained"
     assert ".item() for a number, .detach() for a tensor" in found.cures[0].title
@@ -81,7 +81,7 @@ def test_a_sum_that_is_never_cut_from_its_graph():
     record = source(growing(), "def main():", "    for x in loader:", "        total += loss")
     row = {"name": "total", "variable": "total", "scope": "local", "owner": "main", "type": "Tensor", "graph": True}
     row |= {"nodes": 4000, "nodes_before": 200, "length": 1, "length_before": 1, "bytes": 5 * GB, "shape": []}
-    found = told(held(record, 55, row))
+    found = leak_of(held(record, 55, row))
 
     assert found.cause == "leak.graph-retained"
     assert found.culprit.line == 3
@@ -95,7 +95,7 @@ def test_of_several_variables_on_one_graph_the_one_that_feeds_itself_is_named():
     rows = [{**both, "name": name, "variable": name, "file": FILE, "length": 1} for name in ("loss", "h")]
     record.event("held", 55, pid=TRAINER, step=550, step_before=10, rss=6 * GB, rss_before=1 * GB, list=rows)
 
-    assert told(record).culprit.code == "h = cell(x, h)"
+    assert leak_of(record).culprit.code == "h = cell(x, h)"
 
 
 def test_arrays_that_pile_up_in_an_attribute():
@@ -103,7 +103,7 @@ def test_arrays_that_pile_up_in_an_attribute():
     lines = ["class Other:", "    def f(self):", "        self.outputs.append(1)", "class Net:", "    def step(self):"]
     record = source(growing(), *lines, "        self.outputs.append(out.numpy())")
     row = {"name": "net.outputs", "variable": "outputs", "scope": "attribute", "owner": "Net", "kind": "array"}
-    found = told(held(record, 55, {**row, "bytes": 6 * GB}))
+    found = leak_of(held(record, 55, {**row, "bytes": 6 * GB}))
 
     assert (found.cause, found.grade, found.culprit.line) == ("leak.tensors-kept", "established", 6)
     assert "arrays pile up in `net.outputs`" in found.claim
@@ -113,7 +113,7 @@ def test_an_array_that_is_joined_to_itself():
     """`seen = torch.cat([seen, out])` is told as one array that gets larger."""
     record = source(growing(), "for x in loader:", "    seen = torch.cat([seen, out])")
     row = {"name": "seen", "variable": "seen", "type": "Tensor", "length": 10**8, "length_before": 10**6}
-    found = told(held(record, 55, {**row, "bytes": 6 * GB}))
+    found = leak_of(held(record, 55, {**row, "bytes": 6 * GB}))
 
     assert (found.cause, found.culprit.line) == ("leak.tensors-kept", 2)
     assert "gets larger and larger" in found.claim
@@ -127,15 +127,15 @@ def test_a_dict_that_is_looked_up_is_a_cache():
     cache = source(growing(), *head, "        if i not in self.seen:", "            self.seen[i] = load(i)")
     heap = source(growing(), *head, "        self.seen[i] = load(i)")
 
-    assert told(held(cache, 55, row)).cause == "leak.cache-unbounded"
-    assert told(held(heap, 55, row)).cause == "leak.tensors-kept"
+    assert leak_of(held(cache, 55, row)).cause == "leak.cache-unbounded"
+    assert leak_of(held(heap, 55, row)).cause == "leak.tensors-kept"
 
 
 def test_an_lru_cache_is_named_by_its_decorator():
     """The culprit is the decorator, and the cure bounds it."""
     record = source(growing(), "@lru_cache(maxsize=None)", "def features(i):", "    return load(i)")
     row = {"name": "features", "variable": "features", "scope": "cache", "type": "lru_cache", "line": 1}
-    found = told(held(record, 55, {**row, "bytes": 6 * GB}))
+    found = leak_of(held(record, 55, {**row, "bytes": 6 * GB}))
 
     assert (found.cause, found.culprit.line) == ("leak.cache-unbounded", 1)
     assert "- @lru_cache(maxsize=None)\n+ @lru_cache(maxsize=" in found.cures[0].how
@@ -143,8 +143,8 @@ def test_an_lru_cache_is_named_by_its_decorator():
 
 def test_a_holder_of_a_small_part_is_named_but_not_established():
     """A holder of a fifth of the growth is supported, one of a hundredth is not named."""
-    some = told(held(growing(), 55, {"bytes": 1.2 * GB}, rss=7 * GB))
-    none = told(held(growing(), 55, {"bytes": 0.06 * GB}, rss=7 * GB))
+    some = leak_of(held(growing(), 55, {"bytes": 1.2 * GB}, rss=7 * GB))
+    none = leak_of(held(growing(), 55, {"bytes": 0.06 * GB}, rss=7 * GB))
 
     assert (some.cause, some.grade) == ("leak.tensors-kept", "supported")
     assert none.cause == "leak.native"
@@ -157,7 +157,7 @@ def test_graphs_that_were_not_weighed_to_their_end_are_named(nodes, saved, cause
     """A few losses of long validations: of each graph a part was weighed, and the rest hangs on it. A loss whose
     backward was run holds nothing more, and neither does a short graph."""
     row = {"bytes": 0.04 * GB, "length": 9, "length_before": 0, "graph": True, "saved": saved, "nodes": nodes}
-    found = told(held(growing(), 55, row, rss=7 * GB))
+    found = leak_of(held(growing(), 55, row, rss=7 * GB))
 
     assert found.cause == f"leak.{cause}"
     if cause == "graph-retained":
@@ -172,7 +172,7 @@ def test_a_buffer_of_a_module_is_known_by_the_name_that_the_script_gives_it():
     )
     row = {"name": "net._buffers['bank']", "variable": "_buffers", "scope": "attribute", "owner": "Net"}
     row |= {"type": "Tensor", "bytes": 6 * GB, "graph": True, "saved": True, "nodes": 800, "nodes_before": 60}
-    found = told(held(record, 55, row))
+    found = leak_of(held(record, 55, row))
 
     assert (found.cause, found.culprit.line) == ("leak.graph-retained", 3)
     assert "`net.bank` is never cut" in found.claim
@@ -217,7 +217,7 @@ def test_growth_that_nothing_explains_says_what_was_ruled_out():
     for at in (20, 55):
         fields = {"step": at, "rss": 2 * GB, "rss_before": 1 * GB, "looked_at": 900, "all": True, "list": []}
         record.event("held", at, pid=TRAINER, **fields)
-    found = told(record)
+    found = leak_of(record)
 
     assert (found.cause, found.grade, found.culprit) == ("leak.native", "supported", None)
     assert any(one.what == "ruled out" for one in found.evidence)
@@ -231,7 +231,7 @@ def test_models_made_anew_on_one_line(alive):
     for n in range(1, 12):
         fields = {"what": "model", "name": "Sequential", "file": FILE, "line": 7, "function": "build", "made": n}
         record.event("made", n * 5, pid=TRAINER, code="model = Sequential(layers)", alive=n if alive else 1, **fields)
-    found = told(record)
+    found = leak_of(record)
 
     assert (found.cause, found.culprit.line) == ("leak.model-rebuilt", 7)
     assert found.grade == ("established" if alive else "supported")
@@ -246,7 +246,7 @@ def test_optimizers_that_are_gone_are_not_what_grew():
         fields = {"what": "optimizer", "name": "Adam", "file": FILE, "line": 7, "function": "<module>", "made": n}
         record.event("made", n * 5, pid=TRAINER, code="model.compile(Adam(rate), 'mse')", alive=1, **fields)
 
-    assert told(record).cause == "leak.native"
+    assert leak_of(record).cause == "leak.native"
 
 
 @pytest.mark.parametrize(("kept_at", "line"), [(3, 2), (7, 6)])
@@ -267,7 +267,7 @@ def test_a_function_that_makes_models_and_keeps_them_is_where_to_look(kept_at, l
         fields = {"what": "model", "name": "Net", "file": FILE, "line": 2, "function": "session", "made": n, "alive": n}
         record.event("made", n * 5, pid=TRAINER, code="net = Net()", **fields)
     row = {"name": "sessions", "variable": "sessions", "kind": "model", "element": "Net", "bytes": 6 * GB}
-    found = told(held(record, 55, row))
+    found = leak_of(held(record, 55, row))
 
     assert (found.cause, found.culprit.line) == ("leak.model-rebuilt", line)
 
@@ -295,7 +295,7 @@ def test_a_model_of_keras_is_built_once_where_every_pass_builds_the_same(lines, 
         fields = {"what": "model", "name": "Sequential", "file": FILE, "line": 3, "function": "", "made": n}
         record.event("made", n * 5, pid=TRAINER, code=lines[2].strip(), alive=n, **fields)
 
-    assert told(record).cures[0].how == how
+    assert leak_of(record).cures[0].how == how
 
 
 def test_models_that_were_made_before_training_are_no_leak():
@@ -305,7 +305,7 @@ def test_models_that_were_made_before_training_are_no_leak():
         fields = {"what": "model", "name": "Net", "file": FILE, "line": 7, "function": "build", "made": n, "alive": n}
         record.event("made", n * 0.5, pid=TRAINER, code="nets.append(Net())", **fields)
 
-    assert told(record).cause == "leak.native"
+    assert leak_of(record).cause == "leak.native"
 
 
 def copying(resident):
@@ -330,7 +330,7 @@ def copying(resident):
 
 def test_pages_that_workers_copy_are_told_with_the_objects_they_read():
     """Private memory that grows while the size stands still is a copy of the dataset's Python objects."""
-    found = told(copying(resident=0))
+    found = leak_of(copying(resident=0))
 
     assert (found.cause, found.grade) == ("leak.worker-copy", "established")
     assert found.culprit.line == 3
@@ -346,7 +346,7 @@ def test_what_the_trainer_held_from_the_start_is_no_growth_of_its_workers():
     fields = {"step": 30, "step_before": 1, "rss_before": 1 * GB, "rss": 1.01 * GB}
     record.event("held", 30, pid=TRAINER, role="trainer", census=1, list=[row], **fields)
 
-    assert told(record).cause == "leak.worker-copy"
+    assert leak_of(record).cause == "leak.worker-copy"
 
 
 def test_a_little_that_a_worker_holds_does_not_hide_what_it_copies():
@@ -358,12 +358,12 @@ def test_a_little_that_a_worker_holds_does_not_hide_what_it_copies():
         event["rss"] += 1.6 * MB
         event["list"].append(model)
 
-    assert told(record).cause == "leak.worker-copy"
+    assert leak_of(record).cause == "leak.worker-copy"
 
 
 def test_workers_that_grow_themselves_copy_nothing():
     """Where the workers' size grows as well, they hold more: no copy is told."""
-    assert told(copying(resident=58 * MB)).cause != "leak.worker-copy"
+    assert leak_of(copying(resident=58 * MB)).cause != "leak.worker-copy"
 
 
 @pytest.mark.parametrize("grows", [True, False])
@@ -374,7 +374,7 @@ def test_the_driver_s_memory_on_metal(grows):
         driver = 1 * GB + second * 0.11 * GB
         line = {"pid": TRAINER, "allocated": 0.8 * GB if grows else driver, "driver": driver}
         record.timeline.append({"k": "device", "m": record.meta["mono"] + second, "t": 0, **line})
-    found = told(record)
+    found = leak_of(record)
 
     assert (found.cause == "leak.driver") is grows
     if grows:
@@ -388,14 +388,14 @@ def test_a_buffer_with_a_bound_that_fits_is_no_leak():
     endless = held(growing(top=3 * GB, killed=False), 55, row)
 
     assert causes(verdict(filling)) == []
-    assert told(endless).cause == "leak.tensors-kept"
+    assert leak_of(endless).cause == "leak.tensors-kept"
 
 
 def test_a_buffer_with_a_bound_that_does_not_fit_is_one():
     """A deque whose bound is above the memory there is, is told before it is full."""
     row = {"name": "buffer", "variable": "buffer", "type": "deque", "length": 400, "bytes": 2 * GB, "bound": 5000}
 
-    assert told(held(growing(top=3 * GB, killed=False), 55, row)).cause == "leak.tensors-kept"
+    assert leak_of(held(growing(top=3 * GB, killed=False), 55, row)).cause == "leak.tensors-kept"
 
 
 def test_a_list_that_the_script_takes_things_out_of_is_no_leak_while_it_fits():
@@ -406,7 +406,7 @@ def test_a_list_that_the_script_takes_things_out_of_is_no_leak_while_it_fits():
     died = source(held(growing(), 55, {**row, "bytes": 6 * GB}), *lines)
 
     assert causes(verdict(fits)) == []
-    assert told(died).cause == "leak.tensors-kept"
+    assert leak_of(died).cause == "leak.tensors-kept"
 
 
 def test_asking_whether_there_is_enough_bounds_nothing():
@@ -415,13 +415,13 @@ def test_asking_whether_there_is_enough_bounds_nothing():
     row = {"name": "replay.items", "variable": "items", "scope": "attribute", "owner": "Replay", "bytes": 2 * GB}
     record = source(held(growing(top=3 * GB, killed=False), 55, row), *lines)
 
-    assert told(record).cause == "leak.tensors-kept"
+    assert leak_of(record).cause == "leak.tensors-kept"
 
 
 def test_results_that_are_kept_to_the_end_of_a_run_that_fits_are_only_a_guess():
     """A run that completed with room to spare gets no alarm for its list of results; with graphs in it, it does."""
-    plain = told(held(growing(top=4 * GB, killed=False), 55, {"bytes": 3 * GB}))
-    graph = told(held(growing(top=4 * GB, killed=False), 55, {"bytes": 3 * GB, "graph": True}))
+    plain = leak_of(held(growing(top=4 * GB, killed=False), 55, {"bytes": 3 * GB}))
+    graph = leak_of(held(growing(top=4 * GB, killed=False), 55, {"bytes": 3 * GB, "graph": True}))
 
     assert (plain.cause, plain.grade) == ("leak.tensors-kept", "hypothesis")
     assert (graph.cause, graph.grade) == ("leak.graph-retained", "established")
@@ -432,7 +432,7 @@ def test_a_cache_of_tf_data_is_named_by_its_call():
     record = source(growing(), "data = (files.map(load)", "        .cache()", "        .prefetch(2))")
     record.event("guest", 0.6, pid=TRAINER, role="trainer", file=FILE)
     record.event("adapter", 1, pid=TRAINER, framework="tensorflow", version="2.18", state="on")
-    found = told(record)
+    found = leak_of(record)
 
     assert (found.cause, found.culprit.line) == ("leak.cache-unbounded", 2)
     assert found.cures[0].how == '- .cache()\n+ .cache("dataset.cache")'
@@ -452,7 +452,7 @@ def test_a_cache_whose_input_never_ends_grows_through_all_epochs(endless):
     record.event("adapter", 1, pid=TRAINER, framework="tensorflow", version="2.18", state="on")
     for epoch in range(1, 6):
         record.event("epoch", 5 + 10 * epoch, pid=TRAINER, epoch=epoch, step=epoch * 100)
-    found = told(record)
+    found = leak_of(record)
 
     assert found.cause == ("leak.cache-unbounded" if endless else "leak.native")
     if endless:
@@ -473,7 +473,7 @@ def test_a_validation_that_keeps_its_graphs_is_a_leak_whatever_its_curve_looks_l
         memory(record, second, 2 * GB if second < 55 else (2 + 1.2 * (second - 54)) * GB)
     memory(record, 60.2, 1 * MB, oom_kill=1).exit(60, 137, "SIGKILL")
     row = {"name": "outputs", "variable": "outputs", "graph": True, "shape": [64, 10], "bytes": 5 * GB}
-    found = told(held(record, 59, row, rss=7 * GB, step_before=590, rss_before=2 * GB))
+    found = leak_of(held(record, 59, row, rss=7 * GB, step_before=590, rss_before=2 * GB))
 
     assert (found.cause, found.grade, found.culprit.line) == ("leak.graph-retained", "supported", 2)
     assert "no_grad" in found.cures[0].title
@@ -488,7 +488,7 @@ def test_two_lists_in_one_variable_are_weighed_together():
     rows = [{**base, "name": f"stats['{key}']"} for key in ("grad", "out")]
     record.event("held", 55, pid=TRAINER, step=550, step_before=10, rss=7 * GB, rss_before=1 * GB, list=rows)
 
-    assert told(record).grade == "established"
+    assert leak_of(record).grade == "established"
 
 
 @pytest.mark.parametrize("seen_before", [False, True])

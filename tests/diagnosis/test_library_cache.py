@@ -36,6 +36,6 @@ def test_a_small_one_or_one_on_disk_is_not(code):
 
 
 def test_the_librarys_own_words_come_first():
-    said = "Filling up shuffle buffer (this may take a while): 12 of 500"
+    printed = "Filling up shuffle buffer (this may take a while): 12 of 500"
 
-    assert asked(".cache().shuffle(500)", said).call == "shuffle"
+    assert asked(".cache().shuffle(500)", printed).call == "shuffle"

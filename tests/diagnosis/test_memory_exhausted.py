@@ -20,27 +20,27 @@ def killed(curve, seconds=60, **run):
 
 def test_steady_growth_over_the_steps_is_a_leak():
     """Growth all along up to the limit is a leak, with its rate per step."""
-    told = verdict(killed(lambda second: 1 * GB + second * 6.9 * GB / 60))
+    diagnosis = verdict(killed(lambda second: 1 * GB + second * 6.9 * GB / 60))
 
-    assert causes(told) == ["leak.native"]
-    assert told.findings[0].grade == "supported"
-    assert "per step" in told.findings[0].claim
-    assert "8.0 GB" in told.findings[0].claim
+    assert causes(diagnosis) == ["leak.native"]
+    assert diagnosis.findings[0].grade == "supported"
+    assert "per step" in diagnosis.findings[0].claim
+    assert "8.0 GB" in diagnosis.findings[0].claim
 
 
 def test_flat_then_gone_is_a_spike():
     """A flat curve and a sudden end after hundreds of steps is one step too large."""
-    told = verdict(killed(lambda _: 2 * GB))
+    diagnosis = verdict(killed(lambda _: 2 * GB))
 
-    assert causes(told) == ["oversize.spike"]
-    assert "steady at 2.0 GB" in told.findings[0].claim
+    assert causes(diagnosis) == ["oversize.spike"]
+    assert "steady at 2.0 GB" in diagnosis.findings[0].claim
 
 
 def test_a_jump_after_a_creep_of_kilobytes_is_a_spike():
     """What came within the last step alone is no growth over the steps, however steadily a trifle grew before it."""
-    told = verdict(killed(lambda second: 2 * GB + second * 0.1 * MB if second < 59 else 7.9 * GB))
+    diagnosis = verdict(killed(lambda second: 2 * GB + second * 0.1 * MB if second < 59 else 7.9 * GB))
 
-    assert causes(told) == ["oversize.spike"]
+    assert causes(diagnosis) == ["oversize.spike"]
 
 
 PADDED = """
@@ -105,30 +105,30 @@ def test_a_large_batch_that_was_done_is_not_to_blame():
 
 def test_noise_on_a_flat_curve_is_no_leak():
     """A sawtooth of garbage collection is not growth."""
-    told = verdict(killed(lambda second: 2 * GB + (second % 7) * 60 * MB))
+    diagnosis = verdict(killed(lambda second: 2 * GB + (second % 7) * 60 * MB))
 
-    assert causes(told) == ["oversize.spike"]
+    assert causes(diagnosis) == ["oversize.spike"]
 
 
 def test_caches_that_fill_at_first_are_no_leak():
     """Growth in the first fifth and a plateau after it is no leak."""
-    told = verdict(killed(lambda second: min(3 * GB, 1 * GB + second * 0.25 * GB)))
+    diagnosis = verdict(killed(lambda second: min(3 * GB, 1 * GB + second * 0.25 * GB)))
 
-    assert causes(told) == ["oversize.spike"]
+    assert causes(diagnosis) == ["oversize.spike"]
 
 
 def test_one_jump_to_a_new_level_is_no_leak():
     """Memory that doubles once, as when validation begins, and then stays is no growth."""
-    told = verdict(killed(lambda second: 2 * GB if second < 35 else 6 * GB))
+    diagnosis = verdict(killed(lambda second: 2 * GB if second < 35 else 6 * GB))
 
-    assert [(f.cause, f.grade) for f in told.findings] == [("oversize.spike", "hypothesis")]
+    assert [(f.cause, f.grade) for f in diagnosis.findings] == [("oversize.spike", "hypothesis")]
 
 
 def test_uneven_growth_is_a_hypothesis():
     """Growth in bursts may be a leak, and is told as a guess."""
-    told = verdict(killed(lambda second: 1 * GB + (second >= 20) * 2 * GB + (second >= 50) * 4.5 * GB))
+    diagnosis = verdict(killed(lambda second: 1 * GB + (second >= 20) * 2 * GB + (second >= 50) * 4.5 * GB))
 
-    assert [(f.cause, f.grade) for f in told.findings] == [("leak.native", "hypothesis")]
+    assert [(f.cause, f.grade) for f in diagnosis.findings] == [("leak.native", "hypothesis")]
 
 
 def test_first_steps_are_the_batch():
@@ -140,9 +140,9 @@ def test_first_steps_are_the_batch():
 
 def test_quick_first_steps_are_the_batch_too():
     """Ten steps in the one second there was are no long flat curve."""
-    told = verdict(killed(lambda second: 2 * GB + second * GB, seconds=6))
+    diagnosis = verdict(killed(lambda second: 2 * GB + second * GB, seconds=6))
 
-    assert [(f.cause, f.grade) for f in told.findings] == [("oversize.batch", "hypothesis")]
+    assert [(f.cause, f.grade) for f in diagnosis.findings] == [("oversize.batch", "hypothesis")]
 
 
 def test_before_the_first_step_is_the_data_or_the_model():
@@ -169,11 +169,11 @@ def test_cuda_out_of_memory_in_the_first_step_blames_the_batch_and_the_line():
     record.sample(5.5, guests=[{"pid": 10, "phase": "forward", "step": 0, "epoch": 1}])
     record.sample(5.6, nvidia={"list": [{"index": 0, "total": 8e9, "used": 7.9e9, "tree": 7.5e9}]})
 
-    told = verdict(exception(record, 6, "OutOfMemoryError", CUDA, line=23).exit(6.5, 1))
+    diagnosis = verdict(exception(record, 6, "OutOfMemoryError", CUDA, line=23).exit(6.5, 1))
 
-    assert causes(told) == ["oversize.batch"]
-    assert told.findings[0].culprit.line == 23
-    assert "2.1 GB" in told.findings[0].claim
+    assert causes(diagnosis) == ["oversize.batch"]
+    assert diagnosis.findings[0].culprit.line == 23
+    assert "2.1 GB" in diagnosis.findings[0].claim
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,10 @@ def test_cuda_out_of_memory_in_the_first_step_blames_the_batch_and_the_line():
 )
 def test_every_wording_of_a_refused_allocation_is_known(kind, message):
     """Each framework's words for lack of memory give a memory cause, and the bare exception gives way."""
-    told = verdict(exception(ordinary_run(), 59, kind, message).exit(60, 1))
+    diagnosis = verdict(exception(ordinary_run(), 59, kind, message).exit(60, 1))
 
-    assert told.findings[0].family in ("oversize", "leak")
-    assert "user-error" not in causes(told)
+    assert diagnosis.findings[0].family in ("oversize", "leak")
+    assert "user-error" not in causes(diagnosis)
 
 
 @pytest.mark.parametrize(("heal", "family"), [("safe", "oversize"), (None, "user-error")])
@@ -367,8 +367,8 @@ def test_a_model_whose_training_state_fills_the_card_is_the_model():
     assert on_gpu(3.5e9, [user]).findings[0].cause == "oversize.model"
 
 
-def commands(told):
-    return [cure.how for cure in told.findings[0].cures if cure.how.startswith("holter ")]
+def commands(diagnosis):
+    return [cure.how for cure in diagnosis.findings[0].cures if cure.how.startswith("holter ")]
 
 
 PLAN, HEAL = "holter plan -- python 'my train.py'", "holter run --heal -- python 'my train.py'"
@@ -380,10 +380,10 @@ PLAN, HEAL = "holter plan -- python 'my train.py'", "holter run --heal -- python
 )
 def test_what_did_not_fit_ends_with_commands_to_paste(run, expected):
     """The run's own command, planned and healed; the second not where that was on already."""
-    told = verdict(killed(lambda _: 2 * GB, command=("python", "my train.py"), **run))
+    diagnosis = verdict(killed(lambda _: 2 * GB, command=("python", "my train.py"), **run))
 
-    assert commands(told) == expected
-    assert told.findings[0].cures[-1].how == expected[-1]
+    assert commands(diagnosis) == expected
+    assert diagnosis.findings[0].cures[-1].how == expected[-1]
 
 
 MPS = "MPS backend out of memory (MPS allocated: 17.9 GiB, max allowed: 18.1 GiB). Tried to allocate 512.00 MiB"
@@ -395,10 +395,10 @@ def test_a_device_that_is_full_ends_with_the_same_commands(kind, message):
     record = ordinary_run(steps=False, command=("python", "my train.py"))
     record.event("batch", 20, pid=TRAINER, step=0, shapes=[[[64, 3], "float32"]])
 
-    told = verdict(exception(record, 59, kind, message).exit(60, 1))
+    diagnosis = verdict(exception(record, 59, kind, message).exit(60, 1))
 
-    assert causes(told) == ["oversize.batch"]
-    assert commands(told) == [PLAN, HEAL]
+    assert causes(diagnosis) == ["oversize.batch"]
+    assert commands(diagnosis) == [PLAN, HEAL]
 
 
 def test_a_leak_ends_with_none():

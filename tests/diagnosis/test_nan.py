@@ -149,39 +149,39 @@ def on_a_gpu(seconds=60):
 
 def test_a_loss_that_is_no_number_is_a_fact_whatever_led_to_it():
     """It is established and stands first, with its step and how long it lasted; the reason stays a guess beside it."""
-    told = verdict(on_a_gpu().exit(59, code=0))
-    fact, guess = told.findings
+    diagnosis = verdict(on_a_gpu().exit(59, code=0))
+    fact, guess = diagnosis.findings
 
     assert (fact.cause, fact.grade) == ("nan.unexplained", "established")
     assert "at step 300 and stayed so to the end, 270 steps" in fact.claim
     assert (guess.cause, guess.grade) == ("nan.learning-rate", "hypothesis")
-    assert not told.healthy
+    assert not diagnosis.healthy
 
 
 def test_the_rate_is_not_guessed_where_many_losses_before_were_calm():
     """On a GPU no operation is looked at: that none was at its edge can't be said, and nothing ran away."""
     record = seen(ordinary_run(), looked_at=0, losses=CALM * 8, updated=True, params={"bad": 4, "of": 4, "max": 0.0})
-    told = verdict(record.steps(58, 570, bad_loss=560).exit(59, code=0))
+    diagnosis = verdict(record.steps(58, 570, bad_loss=560).exit(59, code=0))
 
-    assert causes(told) == ["nan.unexplained"]
+    assert causes(diagnosis) == ["nan.unexplained"]
     assert ("weights", "4 of 4 not finite after that step's update") in [
-        (one.what, one.value) for one in told.findings[0].evidence
+        (one.what, one.value) for one in diagnosis.findings[0].evidence
     ]
 
 
-@pytest.mark.parametrize(("losses", "told"), [(CALM * 8, "nan.unexplained"), (CALM, "nan.learning-rate")])
-def test_nor_where_a_look_has_found_nothing(losses, told):
+@pytest.mark.parametrize(("losses", "cause"), [(CALM * 8, "nan.unexplained"), (CALM, "nan.learning-rate")])
+def test_nor_where_a_look_has_found_nothing(losses, cause):
     """A weight that was set by hand comes out of calm losses, too; of the first steps nothing is known to be calm."""
     record = seen(ordinary_run(), looked_at=2, losses=losses, updated=True, params={"bad": 1, "of": 4, "max": 0.3})
 
-    assert causes(verdict(record.steps(58, 570, bad_loss=560).exit(59, code=0)))[0] == told
+    assert causes(verdict(record.steps(58, 570, bad_loss=560).exit(59, code=0)))[0] == cause
 
 
 def test_a_run_whose_loss_is_no_number_is_not_ticked_off():
     """It completed, and what it computed is lost: no check mark stands before it, in any view."""
     record, page = on_a_gpu().exit(59, code=0), io.StringIO()
-    told = verdict(record)
-    write_verdict(told, summary_of(record, told), page)
+    diagnosis = verdict(record)
+    write_verdict(diagnosis, summary_of(record, diagnosis), page)
 
     assert page.getvalue().startswith("✗")
     assert "✓" not in page.getvalue()

@@ -32,22 +32,22 @@ def refused(others: str = "", allowed: str = "", beside: tuple[dict, ...] = (), 
 
 def test_a_stranger_on_the_gpu_is_named():
     """Who, whose, how much, since when, and what was left; a smaller batch comes last."""
-    told = verdict(refused(OTHERS, beside=(STRANGER,)))
+    diagnosis = verdict(refused(OTHERS, beside=(STRANGER,)))
 
-    assert causes(told)[0] == "oversize.neighbour"
-    assert "oversize.batch" not in causes(told)
-    claim = told.findings[0].claim
+    assert causes(diagnosis)[0] == "oversize.neighbour"
+    assert "oversize.batch" not in causes(diagnosis)
+    claim = diagnosis.findings[0].claim
     assert "134 GB of the GPU's 150 GB: pid 4711 (python other.py, user ana), since before this run began" in claim
-    assert told.findings[0].grade == "established"
-    assert "kill 4711" in told.findings[0].cures[0].how
+    assert diagnosis.findings[0].grade == "established"
+    assert "kill 4711" in diagnosis.findings[0].cures[0].how
 
 
 def test_pytorchs_own_words_are_enough():
     """In a container the driver's process numbers have no names."""
-    told = verdict(refused(OTHERS))
+    diagnosis = verdict(refused(OTHERS))
 
-    assert causes(told)[0] == "oversize.neighbour"
-    assert "pid 4711" in told.findings[0].claim
+    assert causes(diagnosis)[0] == "oversize.neighbour"
+    assert "pid 4711" in diagnosis.findings[0].claim
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_pytorchs_own_words_are_enough():
 )
 def test_ones_own_forgotten_process_is_told_as_such(command: str, words: str):
     """The leftover of a killed run, and a notebook that still holds its tensors."""
-    told = verdict(refused(OTHERS, beside=({**STRANGER, "command": command},)))
+    diagnosis = verdict(refused(OTHERS, beside=({**STRANGER, "command": command},)))
 
-    assert words in told.findings[0].cures[0].title
+    assert words in diagnosis.findings[0].cures[0].title
 
 
 @pytest.mark.parametrize(
@@ -76,17 +76,17 @@ def test_what_is_no_neighbours_doing_is_not_told_as_such(how: dict):
 
 def test_the_limit_that_a_process_set_itself_is_the_limit():
     """`set_per_process_memory_fraction`: the card's size says nothing of what was allowed."""
-    told = verdict(refused(allowed="27.96 GiB allowed; "))
+    diagnosis = verdict(refused(allowed="27.96 GiB allowed; "))
 
-    assert "the limit that the process set itself" in told.findings[0].claim
-    assert "30.0 GB" in told.findings[0].claim or "30 GB" in told.findings[0].claim
+    assert "the limit that the process set itself" in diagnosis.findings[0].claim
+    assert "30.0 GB" in diagnosis.findings[0].claim or "30 GB" in diagnosis.findings[0].claim
 
 
 def test_what_others_hold_on_the_card_does_not_count_against_a_limit_of_its_own():
     """Two runs on one card, each with a limit: this one held 0.5 GB of its 30, the other 134."""
-    told = verdict(refused(allowed="27.96 GiB allowed; ", beside=(STRANGER,)))
+    diagnosis = verdict(refused(allowed="27.96 GiB allowed; ", beside=(STRANGER,)))
 
-    assert "stood at 545 MB" in told.findings[0].claim
+    assert "stood at 545 MB" in diagnosis.findings[0].claim
 
 
 def on_host(others: float, own: float = 4 * GB):
@@ -108,11 +108,12 @@ def on_host(others: float, own: float = 4 * GB):
 
 def test_another_program_that_fills_the_machine_is_named():
     """By its resident size, with what was left for the run."""
-    told = verdict(on_host(24 * GB))
+    diagnosis = verdict(on_host(24 * GB))
 
-    assert causes(told)[0] == "oversize.neighbour"
+    assert causes(diagnosis)[0] == "oversize.neighbour"
     assert (
-        "24.0 GB of the machine's 32.0 GB: pid 4711 (python sweep.py, user ana), since before" in told.findings[0].claim
+        "24.0 GB of the machine's 32.0 GB: pid 4711 (python sweep.py, user ana), since before"
+        in diagnosis.findings[0].claim
     )
 
 

@@ -78,10 +78,10 @@ def test_epochs_that_pass_without_a_step_are_an_exhausted_input():
     for epoch, step in ((1, 0), (2, 550), (3, 550), (4, 550)):
         record.event("epoch", 50 + epoch, pid=TRAINER, epoch=epoch, step=step)
 
-    told = verdict(record.exit(60, 0))
+    diagnosis = verdict(record.exit(60, 0))
 
-    assert (told.ending.kind, told.findings[0].cause) == ("stopped-early", "early-stop.input-exhausted")
-    assert "none of them after epoch 1 of 4" in told.findings[0].claim
+    assert (diagnosis.ending.kind, diagnosis.findings[0].cause) == ("stopped-early", "early-stop.input-exhausted")
+    assert "none of them after epoch 1 of 4" in diagnosis.findings[0].claim
 
 
 def test_passes_that_draw_nothing_are_an_exhausted_input():
@@ -91,10 +91,10 @@ def test_passes_that_draw_nothing_are_an_exhausted_input():
         record.event("epoch", 50 + epoch, pid=TRAINER, epoch=epoch, step=step)
     record.event("idle-passes", 59, pid=TRAINER, epoch=5, step=550)
 
-    told = verdict(record.exit(60, 0))
+    diagnosis = verdict(record.exit(60, 0))
 
-    assert told.findings[0].cause == "early-stop.input-exhausted"
-    assert "550 steps, none of them after epoch 5 of 30" in told.findings[0].claim
+    assert diagnosis.findings[0].cause == "early-stop.input-exhausted"
+    assert "550 steps, none of them after epoch 5 of 30" in diagnosis.findings[0].claim
 
 
 def test_passes_that_draw_nothing_before_other_steps_are_none():
@@ -145,9 +145,9 @@ def test_steps_that_the_input_did_not_last_for_are_told_with_the_loop():
     record.lines("guest")[0]["file"] = "/home/u/train.py"
     record.sources["/home/u/train.py"] = script(COUNTED, loop="zip(range(args.steps), loader)", after="")
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert [(one.cause, one.grade, one.culprit.line) for one in told.findings] == [
+    assert [(one.cause, one.grade, one.culprit.line) for one in diagnosis.findings] == [
         ("early-stop.input-exhausted", "supported", 3)
     ]
-    assert (told.ending.kind, told.healthy) == ("stopped-early", False)
+    assert (diagnosis.ending.kind, diagnosis.healthy) == ("stopped-early", False)

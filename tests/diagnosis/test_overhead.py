@@ -31,13 +31,15 @@ CELLS = {"nodes": 6000, "elements": 2048, "kinds": [["SigmoidBackward0", 1200]],
 
 def test_a_loop_over_time_steps_is_named_with_its_line_and_the_fused_layer():
     """Six thousand nodes at 20 µs each, 800 calls from one line."""
-    told = verdict(run_of(0.12, **CELLS))
+    diagnosis = verdict(run_of(0.12, **CELLS))
 
-    found = told.findings[0]
+    found = diagnosis.findings[0]
     assert (found.cause, found.grade, found.culprit.line) == ("overhead.eager-loop", "established", 31)
     assert "6,000 small operations" in found.claim
     assert "nn.LSTM" in found.cures[0].title
-    assert not [cure for cure in told.findings[0].cures if "torch.compile" in cure.title], "it would unroll the loop"
+    assert not [cure for cure in diagnosis.findings[0].cures if "torch.compile" in cure.title], (
+        "it would unroll the loop"
+    )
 
 
 def test_the_cell_is_named_with_the_line_that_makes_it():
@@ -67,14 +69,14 @@ SOLVED = ["def rate(t, y):", "    return net(y ** 3)", "", "path = odeint(rate, 
 
 
 @pytest.mark.parametrize(
-    ("lines", "line", "busy", "told"),
+    ("lines", "line", "busy", "established"),
     [
         pytest.param(OWN_LOOP, 3, 0.9, True, id="a loop of its own"),
         pytest.param(SOLVED, 2, 0.9, False, id="a solver's loop"),
         pytest.param(OWN_LOOP, 3, 0.4, False, id="a game between the moves"),
     ],
 )
-def test_only_a_loop_that_could_be_spared_is_told(lines, line, busy, told):
+def test_only_a_loop_that_could_be_spared_is_told(lines, line, busy, established):
     """What a library asks for again and again, or what waits for a game's next move, is so by its nature."""
     row = {**LINE, "line": line, "code": lines[line - 1].strip(), "calls": 800}
     record = run_of(0.12, **{**CELLS, "lines": [row]})
@@ -86,7 +88,7 @@ def test_only_a_loop_that_could_be_spared_is_told(lines, line, busy, told):
 
     found = verdict(record)
 
-    assert (found.healthy, found.findings[0].grade) == ((False, "established") if told else (True, "hypothesis"))
+    assert (found.healthy, found.findings[0].grade) == ((False, "established") if established else (True, "hypothesis"))
     assert ("LSTM" in found.findings[0].cures[0].title) == (line == 3)
 
 

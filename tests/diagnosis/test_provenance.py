@@ -38,11 +38,11 @@ def lines_of(text: str) -> list[str]:
 def test_a_value_is_followed_back_through_names_loops_and_functions(name: str) -> None:
     """To the function that computes it and to what is read, and not to what it has nothing to do with."""
     found = provenance(lines_of(RATIOS), name)
-    said = {ast.unparse(node).split("\n")[0] for node in found}
+    statements = {ast.unparse(node).split("\n")[0] for node in found}
 
-    assert "def features(shown, clicked):" in said
-    assert "shown, clicked = read('log.csv')" in said
-    assert "def unrelated(a, b):" not in said
+    assert "def features(shown, clicked):" in statements
+    assert "shown, clicked = read('log.csv')" in statements
+    assert "def unrelated(a, b):" not in statements
 
 
 def test_what_is_appended_to_a_list_is_a_part_of_it() -> None:

@@ -49,14 +49,14 @@ def with_source(record, *body, decorator="@tf.function", last="    loss = train_
 
 def test_a_python_number_that_changes_is_named_with_the_line_that_passes_it():
     """The argument, its values and the call stand in the verdict, and the cure makes it a tensor."""
-    told = verdict(with_source(retraced("scalar", call=CALL)))
+    diagnosis = verdict(with_source(retraced("scalar", call=CALL)))
 
-    found = told.findings[0]
+    found = diagnosis.findings[0]
     assert (found.cause, found.grade, found.culprit.line) == ("recompile.scalar", "established", 30)
     assert "`n`" in found.claim
     assert "541 times" in found.claim
     assert found.cures[0].how == "- loss = train_step(x, y, n)\n+ loss = train_step(x, y, tf.constant(n))"
-    assert not told.healthy
+    assert not diagnosis.healthy
 
 
 @pytest.mark.parametrize("line", ["loss = train_step(x, y, n=n / 2)", "loss = train_step(x, y, n / 2)"])
@@ -240,10 +240,10 @@ def test_memory_that_grows_with_the_traces_is_their_effect():
     for second in range(5, 60):
         memory(record, second, 2000 * MB + second * 100 * MB, oom_kill=0)
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert causes(told)[0] == "recompile.scalar"
-    assert any("grew" in one.value for one in told.findings[0].evidence)
+    assert causes(diagnosis)[0] == "recompile.scalar"
+    assert any("grew" in one.value for one in diagnosis.findings[0].evidence)
 
 
 @pytest.mark.parametrize("count", [2, 4, 5])

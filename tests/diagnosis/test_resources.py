@@ -27,11 +27,11 @@ def test_native_crash_has_the_stack_of_the_current_thread():
     record = ordinary_run().exit(60, 139, "SIGSEGV")
     record.output = FATAL
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert told.ending.kind == "crashed"
-    assert causes(told) == ["native-crash"]
-    assert (told.findings[0].grade, told.findings[0].culprit.line) == ("established", 8)
+    assert diagnosis.ending.kind == "crashed"
+    assert causes(diagnosis) == ["native-crash"]
+    assert (diagnosis.findings[0].grade, diagnosis.findings[0].culprit.line) == ("established", 8)
 
 
 def test_a_crash_in_the_agent_is_not_told_as_the_programs():
@@ -47,18 +47,18 @@ def test_a_crash_in_the_agent_is_not_told_as_the_programs():
     record.output = heading + "\n".join(ours) + "\n" + frames[0]
     within.output = heading + ours[1] + "\n" + frames[0]
 
-    told = verdict(record).findings[0]
+    finding = verdict(record).findings[0]
 
-    assert "in Holter's own code, in is_bad() of watch.py:209" in told.claim
-    assert told.culprit is None
+    assert "in Holter's own code, in is_bad() of watch.py:209" in finding.claim
+    assert finding.culprit is None
     assert verdict(within).findings[0].culprit is not None  # a wrapper's crash is that of what it called
 
 
 def test_native_crash_without_a_stack_is_supported_only():
     """Where nothing but the signal is known, the grade says so."""
-    told = verdict(ordinary_run().exit(60, 134, "SIGABRT"))
+    diagnosis = verdict(ordinary_run().exit(60, 134, "SIGABRT"))
 
-    assert [(f.cause, f.grade) for f in told.findings] == [("native-crash", "supported")]
+    assert [(f.cause, f.grade) for f in diagnosis.findings] == [("native-crash", "supported")]
 
 
 def test_segfault_that_was_survived_is_no_finding():
@@ -72,12 +72,12 @@ def test_segfault_that_was_survived_is_no_finding():
 def test_disk_full_has_path_and_free_space():
     """ENOSPC names the path, and the space that was left there."""
     message = "[Errno 28] No space left on device: '/data/ckpt/7.pt'"
-    told = verdict(exception(disk(ordinary_run(), 0.0), 59, "OSError", message).exit(60, 1))
+    diagnosis = verdict(exception(disk(ordinary_run(), 0.0), 59, "OSError", message).exit(60, 1))
 
-    assert causes(told) == ["disk-full"]
-    assert "/data/ckpt/7.pt" in told.findings[0].claim
-    assert "0 bytes of 100 GB" in told.findings[0].claim
-    assert told.findings[0].culprit.line == 7
+    assert causes(diagnosis) == ["disk-full"]
+    assert "/data/ckpt/7.pt" in diagnosis.findings[0].claim
+    assert "0 bytes of 100 GB" in diagnosis.findings[0].claim
+    assert diagnosis.findings[0].culprit.line == 7
 
 
 def test_writer_that_failed_on_a_roomy_disk_is_not_disk_full():
@@ -91,9 +91,9 @@ def test_writer_that_failed_on_a_roomy_disk_is_not_disk_full():
 def test_writer_that_failed_on_a_full_disk_is():
     """The same words with the disk full are supported as disk-full."""
     message = "[enforce fail at inline_container.cc:471] . PytorchStreamWriter failed writing file data/0"
-    told = verdict(exception(disk(ordinary_run(), 1 * MB), 59, "RuntimeError", message).exit(60, 1))
+    diagnosis = verdict(exception(disk(ordinary_run(), 1 * MB), 59, "RuntimeError", message).exit(60, 1))
 
-    assert [(f.cause, f.grade) for f in told.findings] == [("disk-full", "supported")]
+    assert [(f.cause, f.grade) for f in diagnosis.findings] == [("disk-full", "supported")]
 
 
 def test_no_space_on_dev_shm_is_shared_memory():
@@ -101,9 +101,9 @@ def test_no_space_on_dev_shm_is_shared_memory():
     record = ordinary_run().sample(58, shm={"total": 64 * MB, "free": 0.0})
     message = "[Errno 28] No space left on device: '/dev/shm/x'"
 
-    told = verdict(exception(record, 59, "OSError", message).exit(60, 1))
+    diagnosis = verdict(exception(record, 59, "OSError", message).exit(60, 1))
 
-    assert causes(told) == ["resource.shared-memory"]
+    assert causes(diagnosis) == ["resource.shared-memory"]
 
 
 def test_bus_error_in_a_worker_with_shm_full():
@@ -111,10 +111,10 @@ def test_bus_error_in_a_worker_with_shm_full():
     record = ordinary_run().sample(58, shm={"total": 64 * MB, "free": 1 * MB})
     message = f"DataLoader worker (pid {WORKER}) is killed by signal: Bus error. "
 
-    told = verdict(exception(record, 59, "RuntimeError", message).exit(60, 1))
+    diagnosis = verdict(exception(record, 59, "RuntimeError", message).exit(60, 1))
 
-    assert causes(told) == ["resource.shared-memory"]
-    assert "64.0 MB" in told.findings[0].claim
+    assert causes(diagnosis) == ["resource.shared-memory"]
+    assert "64.0 MB" in diagnosis.findings[0].claim
 
 
 def test_bus_error_with_room_in_shm_is_a_crash():
@@ -130,10 +130,10 @@ def test_too_many_open_files_has_counts():
     rows = [{"pid": TRAINER, "name": "python", "rss": 1, "fds": 1020}]
     record.sample(58.5, processes={"rss": 1 * GB, "list": rows})
 
-    told = verdict(exception(record, 59, "OSError", "[Errno 24] Too many open files: 'a.npy'").exit(60, 1))
+    diagnosis = verdict(exception(record, 59, "OSError", "[Errno 24] Too many open files: 'a.npy'").exit(60, 1))
 
-    assert causes(told) == ["resource.file-descriptors"]
-    assert "1,020 of 1,024" in told.findings[0].claim
+    assert causes(diagnosis) == ["resource.file-descriptors"]
+    assert "1,020 of 1,024" in diagnosis.findings[0].claim
 
 
 def test_many_open_files_without_an_error_are_no_finding():
@@ -147,10 +147,10 @@ def test_threads_at_the_pids_limit():
     """ "can't start new thread" at the container's pids limit is established."""
     record = ordinary_run().sample(59, cgroup={"path": "/a", "pids": 512, "pids_limit": 512})
 
-    told = verdict(exception(record, 59, "RuntimeError", "can't start new thread").exit(60, 1))
+    diagnosis = verdict(exception(record, 59, "RuntimeError", "can't start new thread").exit(60, 1))
 
-    assert [(f.cause, f.grade) for f in told.findings] == [("resource.processes", "established")]
-    assert "512 of 512" in told.findings[0].claim
+    assert [(f.cause, f.grade) for f in diagnosis.findings] == [("resource.processes", "established")]
+    assert "512 of 512" in diagnosis.findings[0].claim
 
 
 def test_eagain_of_a_socket_is_no_want_of_processes():
@@ -161,13 +161,13 @@ def test_eagain_of_a_socket_is_no_want_of_processes():
     assert causes(verdict(record)) == ["user-error"]
 
 
-@pytest.mark.parametrize(("free", "told"), [(100_000, "disk-full"), (50 * GB, "user-error")])
-def test_what_was_free_when_a_checkpoint_failed_decides(free, told):
+@pytest.mark.parametrize(("free", "cause"), [(100_000, "disk-full"), (50 * GB, "user-error")])
+def test_what_was_free_when_a_checkpoint_failed_decides(free, cause):
     """A file that broke off says nothing of why; the file system it was on does."""
     message = "[enforce fail at inline_container.cc:672] . unexpected pos 768 vs 662"
     record = ordinary_run().event("save-failed", 59, pid=TRAINER, path="/data/run", free=free, total=100 * GB)
 
-    assert causes(verdict(exception(record, 59, "RuntimeError", message).exit(60, 1)))[0] == told
+    assert causes(verdict(exception(record, 59, "RuntimeError", message).exit(60, 1)))[0] == cause
 
 
 def test_closed_terminal():
@@ -229,10 +229,10 @@ def test_exit_124_of_a_script_is_no_time_limit():
 
 def test_sigkill_far_from_the_limit_is_supported_as_outside():
     """SIGKILL with still counters and memory to spare came from outside, and the claim says both."""
-    told = verdict(ordinary_run().exit(60, 137, "SIGKILL"))
+    diagnosis = verdict(ordinary_run().exit(60, 137, "SIGKILL"))
 
-    assert [(f.cause, f.grade) for f in told.findings] == [("external.signal", "supported")]
-    assert "25 %" in told.findings[0].claim
+    assert [(f.cause, f.grade) for f in diagnosis.findings] == [("external.signal", "supported")]
+    assert "25 %" in diagnosis.findings[0].claim
 
 
 def test_sigkill_without_any_counter_is_a_hypothesis():

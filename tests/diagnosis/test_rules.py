@@ -283,11 +283,11 @@ def test_verdict_never_raises_on_odd_records(block):
     for seed in range(block * 100, block * 100 + 100):
         record = odd_record(seed)
 
-        told = verdict(record)
+        diagnosis = verdict(record)
 
-        assert not told.failed_rules, (seed, told.failed_rules)
-        summary_of(record, told)
-        json.dumps(told.as_json(), allow_nan=False)
+        assert not diagnosis.failed_rules, (seed, diagnosis.failed_rules)
+        summary_of(record, diagnosis)
+        json.dumps(diagnosis.as_json(), allow_nan=False)
 
 
 def test_verdict_is_a_pure_function():

@@ -15,11 +15,11 @@ def slept(record, at, seconds, **more):
 
 def test_a_laptop_that_slept():
     """The run completed, and most of its time was sleep."""
-    told = verdict(slept(ordinary_run(), 30, 3600.0).exit(60, 0)).findings[0]
+    finding = verdict(slept(ordinary_run(), 30, 3600.0).exit(60, 0)).findings[0]
 
-    assert (told.cause, told.grade) == ("external.sleep", "established")
-    assert "1 h" in told.claim
-    assert "98 %" in told.claim
+    assert (finding.cause, finding.grade) == ("external.sleep", "established")
+    assert "1 h" in finding.claim
+    assert "98 %" in finding.claim
 
 
 def test_a_mac_is_kept_awake_by_its_own_tool():
@@ -34,10 +34,10 @@ def test_a_connection_that_did_not_survive():
     record = slept(ordinary_run(), 55, 900.0)
     exception(record, 59, "ConnectionResetError", "[Errno 104] Connection reset by peer").exit(60, 1)
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert causes(told)[0] == "external.sleep"
-    assert told.findings[0].culprit.line == 7
+    assert causes(diagnosis)[0] == "external.sleep"
+    assert diagnosis.findings[0].culprit.line == 7
 
 
 def test_an_error_of_its_own_after_a_sleep_is_its_own():
@@ -74,10 +74,10 @@ def test_a_run_that_stands_stopped():
     record = ordinary_run().event("stopped", 40, pid=10, signal="SIGSTOP")
     record.live = True
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert [(f.cause, f.grade) for f in told.findings] == [("external.stopped", "established")]
-    assert "kill -CONT 10" in told.findings[0].cures[0].how
+    assert [(f.cause, f.grade) for f in diagnosis.findings] == [("external.stopped", "established")]
+    assert "kill -CONT 10" in diagnosis.findings[0].cures[0].how
 
 
 def test_a_long_pause_is_told():

@@ -38,8 +38,8 @@ def loader(record, num_workers=0, **more):
 
 def look(record, at, frames, pid=TRAINER, role="trainer", **fields):
     thread = {"name": "", "main": "tid" not in fields, "frames": frames}
-    said = {"reason": "slow", "round": 1, "via": "faulthandler", "at": MONO + at, **fields}
-    return record.event("stacks", at, pid=pid, role=role, threads=[thread], **said)
+    fields_of_stacks = {"reason": "slow", "round": 1, "via": "faulthandler", "at": MONO + at, **fields}
+    return record.event("stacks", at, pid=pid, role=role, threads=[thread], **fields_of_stacks)
 
 
 def looks(record, frames, n=12, **fields):
@@ -63,13 +63,13 @@ def test_a_transform_that_takes_most_of_the_step_is_named_by_its_line():
     assert "+loader = DataLoader(Photos(), batch_size=16, num_workers=4, persistent_workers=True)" in found.cures[0].how
 
 
-@pytest.mark.parametrize(("per_step", "told"), [(0.02, True), (0.004, False)])
-def test_short_waits_count_where_each_sample_takes_long(per_step, told):
+@pytest.mark.parametrize(("per_step", "reported"), [(0.02, True), (0.004, False)])
+def test_short_waits_count_where_each_sample_takes_long(per_step, reported):
     """A tokenizer in Python takes 0.7 ms for each of 16 texts; what takes a fifth of that is only put together."""
     record = loader(slow_run(data=0.56, per_step=per_step), num_workers=1)
     looks(record, [DATASET], pid=77, role="worker", state="R")
 
-    assert causes(verdict(record.exit(45, code=0))) == (["input-bound.slow-transform"] if told else [])
+    assert causes(verdict(record.exit(45, code=0))) == (["input-bound.slow-transform"] if reported else [])
 
 
 def test_a_loop_over_a_dataset_of_tensorflow_s_is_told_as_one():
@@ -144,8 +144,8 @@ def test_workers_started_anew_for_every_epoch():
 def keras_run(forward=1.0, kind="tf.data", **feed):
     record = slow_run(data=0.0)
     record.event("input", 5, pid=TRAINER, kind=kind, name="X", file=FILE, line=20, prefetch=False)
-    told = {"calls": 100, "busy": 30.0, "cpu": 28.0, "elements": 160, "work": 30.0, "looks": 20, "empty": 20}
-    record.event("feed", 38, pid=TRAINER, step=165, **{**told, **feed})
+    event = {"calls": 100, "busy": 30.0, "cpu": 28.0, "elements": 160, "work": 30.0, "looks": 20, "empty": 20}
+    record.event("feed", 38, pid=TRAINER, step=165, **{**event, **feed})
     for second in range(5, 40):
         rows = [{"pid": TRAINER, "name": "python", "rss": 1e9, "cpu_s": second * forward, "state": "S"}]
         record.sample(second + 0.1, processes={"rss": 1e9, "cpu_s": second * forward, "threads": 9, "list": rows})
@@ -295,8 +295,8 @@ def test_the_pace_is_told_where_it_changed():
         line["n"] = 25 if at < 12 else 3
     looks(record, [DATASET, *FETCH, LOOP], state="R", phase="data")
 
-    said = [evidence.value for evidence in first(record).evidence if evidence.what == "pace"]
-    assert said == ["steps took 40 ms at first, 333 ms at the end"]
+    fields_of_stacks = [evidence.value for evidence in first(record).evidence if evidence.what == "pace"]
+    assert fields_of_stacks == ["steps took 40 ms at first, 333 ms at the end"]
 
 
 def test_a_run_that_is_on_has_the_same_verdict():

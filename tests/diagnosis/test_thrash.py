@@ -62,12 +62,12 @@ def test_a_working_set_over_memory():
     """Completed, slowly: the traffic, the price and the line it waited on."""
     record = looks(swapping(), 20, 25, 30).exit(60, 0)
 
-    told = verdict(record).findings[0]
+    finding = verdict(record).findings[0]
 
-    assert (told.cause, told.grade) == ("thrash.swap", "established")
-    assert (told.culprit.line, told.culprit.code) == (12, "x = table[idx]")
-    assert "300 MB of it lay in swap" in told.claim
-    assert "accumulation" in told.cures[0].title
+    assert (finding.cause, finding.grade) == ("thrash.swap", "established")
+    assert (finding.culprit.line, finding.culprit.code) == (12, "x = table[idx]")
+    assert "300 MB of it lay in swap" in finding.claim
+    assert "accumulation" in finding.cures[0].title
 
 
 def test_steps_that_were_quick_before():
@@ -80,10 +80,10 @@ def test_steps_that_were_quick_before():
     for second in range(22, 60, 2):
         record.steps(second, 150 + (second - 20) // 2, n=1, sum=1.0)
 
-    told = verdict(record.exit(60, 0)).findings[0]
+    finding = verdict(record.exit(60, 0)).findings[0]
 
-    assert told.cause == "thrash.swap"
-    assert "steps took 1.0 s instead of 50 ms" in told.claim
+    assert finding.cause == "thrash.swap"
+    assert "steps took 1.0 s instead of 50 ms" in finding.claim
 
 
 @pytest.mark.parametrize("how", [{"code": None, "signal": "SIGKILL"}, {"code": 130, "signal": "SIGINT"}, {"code": 143}])
@@ -97,10 +97,10 @@ def test_a_run_that_is_on():
     record = swapping()
     record.live = True
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert told.ending.kind == "running"
-    assert causes(told)[0] == "thrash.swap"
+    assert diagnosis.ending.kind == "running"
+    assert causes(diagnosis)[0] == "thrash.swap"
 
 
 def test_a_stall_in_it_is_no_hang():
@@ -119,10 +119,10 @@ def test_files_that_are_read_again():
     """Without swap it is the mapped file that is thrown out."""
     record = swapping(anon=0, file=200_000, faults=200, computing=0.02, kernel=0.4, swap=0)
 
-    told = verdict(looks(record, 20, 30).exit(60, 0)).findings[0]
+    finding = verdict(looks(record, 20, 30).exit(60, 0)).findings[0]
 
-    assert (told.cause, told.grade) == ("thrash.reclaim", "established")
-    assert told.culprit.line == 12
+    assert (finding.cause, finding.grade) == ("thrash.reclaim", "established")
+    assert finding.culprit.line == 12
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ def test_a_real_run_that_warned_before_it_failed_says_so(tmp_path: Path) -> None
     """What Python wrote to stderr on the way is told beside the exception, and what only looks like it is not."""
     case = Case(tmp_path, WARNS).run()
 
-    told = [one["value"] for one in case.verdict()["ending"]["evidence"] if one["what"] == "warning"]
+    warnings = [one["value"] for one in case.verdict()["ending"]["evidence"] if one["what"] == "warning"]
 
     line = next(n for n, code in enumerate(case.text.splitlines(), 1) if "warnings.warn(" in code)
-    assert told == [f"train.py:{line}: RuntimeWarning: the scale is 0"]
+    assert warnings == [f"train.py:{line}: RuntimeWarning: the scale is 0"]
 
 
 def test_a_warning_of_many_steps_is_told_once_and_the_last_three_count() -> None:
@@ -77,7 +77,7 @@ def test_a_healthy_run_that_warned_stays_one_line() -> None:
     record = ordinary_run().exit(61, 0)
     record.output = "/home/u/train.py:3: RuntimeWarning: the scale is 0\n"
 
-    told = verdict(record)
+    diagnosis = verdict(record)
 
-    assert told.healthy
-    assert not [one for one in told.ending.evidence if one.what == "warning"]
+    assert diagnosis.healthy
+    assert not [one for one in diagnosis.ending.evidence if one.what == "warning"]

@@ -59,13 +59,13 @@ def more_each_second(second):
 
 def test_a_run_that_grows_while_no_process_does_copies_pages():
     """The container counts more and more, each process stays as large as it was: the workers copy what they share."""
-    told = verdict(workers_read(copied=more_each_second))
+    diagnosis = verdict(workers_read(copied=more_each_second))
 
-    assert causes(told)[0] == "leak.worker-copy"
-    assert told.findings[0].grade == "supported"
-    assert "2 data workers copied 1.9 GB" in told.findings[0].claim
-    assert "reading `dataset.rows` (1,000,000 Python objects)" in told.findings[0].claim
-    assert told.findings[0].culprit.line == 3
+    assert causes(diagnosis)[0] == "leak.worker-copy"
+    assert diagnosis.findings[0].grade == "supported"
+    assert "2 data workers copied 1.9 GB" in diagnosis.findings[0].claim
+    assert "reading `dataset.rows` (1,000,000 Python objects)" in diagnosis.findings[0].claim
+    assert diagnosis.findings[0].culprit.line == 3
 
 
 def test_without_a_container_the_proportional_sizes_tell_it():
@@ -112,8 +112,8 @@ def test_one_reading_will_do_where_no_size_explains_it(grown, found):
 
 def test_an_array_that_workers_write_to_is_copied_by_writing():
     """A dataset without Python objects whose pages are copied all the same is being written to."""
-    told = verdict(workers_read(copied=more_each_second, kind="array", objects=0.9 * GB))
+    diagnosis = verdict(workers_read(copied=more_each_second, kind="array", objects=0.9 * GB))
 
-    assert causes(told)[0] == "leak.worker-copy"
-    assert "by writing to `dataset.rows`" in told.findings[0].claim
-    assert "copy" in told.findings[0].cures[0].title
+    assert causes(diagnosis)[0] == "leak.worker-copy"
+    assert "by writing to `dataset.rows`" in diagnosis.findings[0].claim
+    assert "copy" in diagnosis.findings[0].cures[0].title

@@ -45,7 +45,7 @@ crunch()
 class Look:
     """What `holter attach` said of a process, and whether that lived on."""
 
-    told: dict[str, Any]
+    document: dict[str, Any]
     code: int
     lives: bool
 
@@ -54,7 +54,7 @@ class Look:
 class Demo:
     """What `holter demo` wrote, and its exit code."""
 
-    said: str
+    output: str
     code: int
 
 
@@ -114,27 +114,27 @@ def test_attach_gives_a_verdict_and_does_no_harm(looks: dict[str, Look], name: s
 @pytest.mark.parametrize("name", ["blocked", "behind-a-shell"])
 def test_a_blocked_process_says_where(looks: dict[str, Look], name: str) -> None:
     """The line it waits at, also when the pid is that of the shell around it."""
-    told = looks[name].told
+    document = looks[name].document
 
-    assert told["ending"]["kind"] == "hung"
-    assert told["findings"][0]["culprit"]["line"] == 7
-    assert told["findings"][0]["grade"] == "supported"
+    assert document["ending"]["kind"] == "hung"
+    assert document["findings"][0]["culprit"]["line"] == 7
+    assert document["findings"][0]["grade"] == "supported"
 
 
 def test_a_busy_process_is_running_and_says_at_what(looks: dict[str, Look]) -> None:
     """No stall is made of work; where it was last seen is told."""
-    told = looks["busy"].told
+    document = looks["busy"].document
 
-    assert (told["ending"]["kind"], told["findings"]) == ("running", [])
-    assert "in crunch" in told["ending"]["claim"]
+    assert (document["ending"]["kind"], document["findings"]) == ("running", [])
+    assert "in crunch" in document["ending"]["claim"]
 
 
 def test_what_is_no_python_is_told_by_what_the_kernel_shows(looks: dict[str, Look]) -> None:
     """Of another program there is no line, and nothing is called sure."""
-    told = looks["no-python"].told
+    document = looks["no-python"].document
 
-    assert told["findings"][0]["grade"] == "hypothesis"
-    assert "no Python program" in told["ending"]["claim"]
+    assert document["findings"][0]["grade"] == "hypothesis"
+    assert "no Python program" in document["ending"]["claim"]
 
 
 def test_a_process_that_never_was(holter: Holter) -> None:
@@ -150,5 +150,5 @@ def test_the_demo_ends_with_a_verdict(demo: Callable[[], Demo]) -> None:
     done = demo()
 
     assert done.code == 0
-    assert "hang.deadlock" in done.said
-    assert "with LOCK:" in done.said
+    assert "hang.deadlock" in done.output
+    assert "with LOCK:" in done.output

@@ -31,9 +31,9 @@ libc.free(block)  # here
 def test_a_fatal_signal_has_its_line(case, name: str) -> None:
     """The signal, the exit code and the line are told."""
     one = case(STEPS + CRASHES[name]).run()
-    told = one.verdict()["ending"]
+    ending = one.verdict()["ending"]
 
-    assert (told["kind"], told["signal"], one.code) == ("crashed", name, 128 + getattr(signal, name)), as_text(one)
+    assert (ending["kind"], ending["signal"], one.code) == ("crashed", name, 128 + getattr(signal, name)), as_text(one)
     assert (one.first()["cause"], one.first()["grade"]) == ("native-crash", "established")
     assert one.first()["culprit"]["line"] == one.line("# here")
 

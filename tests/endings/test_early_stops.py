@@ -147,10 +147,10 @@ def test_a_run_that_stopped_early_says_why(ended: dict[str, Case], name: str) ->
 def test_a_stop_that_was_meant_is_left_alone(ended: dict[str, Case], name: str) -> None:
     """A run that ended as its script says is completed and healthy, and told in one line."""
     case = ended[name]
-    told = case.verdict()
+    verdict = case.verdict()
 
     assert (case.kind(), case.illnesses()) == ("completed", []), as_text(case)
-    if told["healthy"]:
+    if verdict["healthy"]:
         assert len(case.page().strip().splitlines()) == 1
 
 

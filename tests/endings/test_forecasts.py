@@ -165,14 +165,14 @@ def test_a_leak_is_told_before_half_of_its_steps(runs: dict[str, Case], name: st
 @pytest.mark.parametrize("name", ["by-step", "by-epoch", "keras"])
 def test_what_was_foretold_was_said(runs: dict[str, Case], name: str) -> None:
     """The person at the terminal read it, with the limit and the step, and was not pestered with it."""
-    said = [line for line in runs[name].err.splitlines() if line.startswith("holter: memory grows ")]
+    forecast_lines = [line for line in runs[name].err.splitlines() if line.startswith("holter: memory grows ")]
 
-    assert 1 <= len(said) <= 2
+    assert 1 <= len(forecast_lines) <= 2
     assert (
         f"the container's limit of {'1.6 GB' if name == 'keras' else '900 MB' if name == 'by-step' else '1.0 GB'}"
-        in (said[0])
+        in (forecast_lines[0])
     )
-    assert "at about step " in said[0]
+    assert "at about step " in forecast_lines[0]
 
 
 @pytest.mark.root
@@ -190,8 +190,10 @@ def test_the_end_is_a_leak(runs: dict[str, Case], name: str) -> None:
 @pytest.mark.parametrize("name", ["replay", "cache", "collected"])
 def test_growth_that_ends_by_itself_is_not_told(runs: dict[str, Case], name: str) -> None:
     """A replay buffer that fills, a cache that fills in the first epoch, garbage that is collected: not a word."""
-    told = runs[name].verdict()
+    verdict = runs[name].verdict()
 
-    assert told["ending"]["kind"] == "completed", as_text(runs[name])
+    assert verdict["ending"]["kind"] == "completed", as_text(runs[name])
     assert forecasts(runs[name]) == []
-    assert [one for one in told["findings"] if one["cause"].startswith("leak") and one["grade"] != "hypothesis"] == []
+    assert [
+        one for one in verdict["findings"] if one["cause"].startswith("leak") and one["grade"] != "hypothesis"
+    ] == []

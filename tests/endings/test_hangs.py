@@ -362,10 +362,10 @@ def test_a_live_hung_run_says_so(hung: dict[str, Case], wait_for: Callable[..., 
     one = hung["live"]
     wait_for(lambda: one.holter.events("stall"), "the stall")
 
-    told = one.verdict()
+    verdict = one.verdict()
 
-    assert told["ending"]["kind"] == "hung"
-    assert told["findings"][0]["culprit"]["line"] == one.line("# here")
+    assert verdict["ending"]["kind"] == "hung"
+    assert verdict["findings"][0]["culprit"]["line"] == one.line("# here")
     assert one.process is not None
     assert one.process.poll() is None
 

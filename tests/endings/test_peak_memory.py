@@ -68,8 +68,8 @@ def test_the_peak_is_the_kernels(case, group, text: str) -> None:
     joins = f"echo $$ > {folder}/cgroup.procs; exec {sys.executable} {one.script}"
     one.start(["sh", "-c", joins]).finish()
 
-    told = re.search(r"peak ([\d.]+) ([MG])B", one.err)
-    assert told is not None, as_text(one)
-    peak = float(told[1]) * (1000 if told[2] == "G" else 1)
+    peak_text = re.search(r"peak ([\d.]+) ([MG])B", one.err)
+    assert peak_text is not None, as_text(one)
+    peak = float(peak_text[1]) * (1000 if peak_text[2] == "G" else 1)
 
     assert peak == pytest.approx(int(counted.read_text()) / MB, rel=0.05, abs=20)

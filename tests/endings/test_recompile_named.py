@@ -84,8 +84,8 @@ def test_a_warm_up_is_not_named(case: Callable[..., Case]) -> None:
     needs("tensorflow")
     well = case(WARM_UP).run()
 
-    told = [one["cause"] for one in well.verdict()["findings"]]
-    assert not [cause for cause in told if cause.startswith(("recompile", "overhead"))], as_text(well)
+    causes = [one["cause"] for one in well.verdict()["findings"]]
+    assert not [cause for cause in causes if cause.startswith(("recompile", "overhead"))], as_text(well)
 
 
 @pytest.mark.tensorflow
@@ -102,8 +102,8 @@ def test_ever_new_lengths_under_xla_are_named_and_a_few_are_not(case: Callable[.
     assert found["culprit"]["line"] == sick.line("# the line")
     assert "XLA" in found["claim"]
     assert "jit_compile=False" in found["cures"][1]["how"]
-    told = [one["cause"] for one in well.verdict()["findings"]]
-    assert not [cause for cause in told if cause.startswith("recompile")], as_text(well)
+    causes = [one["cause"] for one in well.verdict()["findings"]]
+    assert not [cause for cause in causes if cause.startswith("recompile")], as_text(well)
 
 
 @pytest.mark.torch

@@ -116,10 +116,10 @@ def killed(tmp_path_factory: pytest.TempPathFactory, memory_cgroup: Callable[[in
 @pytest.mark.parametrize("name", ["leak", "fast-leak", "spike", "worker", "torchrun", "shell"])
 def test_an_oom_kill_is_told_as_such(killed: dict[str, Case], name: str) -> None:
     """The ending is oom-killed whoever was the victim, with the counter, the limit and each process's memory."""
-    told = killed[name].verdict()["ending"]
-    proof = {one["what"]: one["value"] for one in told["evidence"]}
+    ending = killed[name].verdict()["ending"]
+    proof = {one["what"]: one["value"] for one in ending["evidence"]}
 
-    assert told["kind"] == "oom-killed", as_text(killed[name])
+    assert ending["kind"] == "oom-killed", as_text(killed[name])
     assert proof["kernel"] == "oom_kill 0 → 1 in this container"
     assert re.search(r"(9\d|100) % of the container's limit", proof["peak memory"])
     assert "MB" in proof["process"]
@@ -158,19 +158,19 @@ def test_the_curve_is_shown_up_to_the_limit(killed: dict[str, Case]) -> None:
 @pytest.mark.root
 def test_a_worker_that_was_the_victim_is_named(killed: dict[str, Case]) -> None:
     """The trainer only raised what the loader told it; the verdict names the worker and what it held."""
-    told = killed["worker"].verdict()["ending"]
+    ending = killed["worker"].verdict()["ending"]
 
-    assert re.search(r"the kernel killed a data worker \(pid \d+\), which held \d+ MB", told["claim"])
-    assert sum("worker" in one["value"] for one in told["evidence"] if one["what"] == "process") == 2
+    assert re.search(r"the kernel killed a data worker \(pid \d+\), which held \d+ MB", ending["claim"])
+    assert sum("worker" in one["value"] for one in ending["evidence"] if one["what"] == "process") == 2
 
 
 @pytest.mark.root
 def test_a_helper_that_was_killed_is_a_finding_of_a_completed_run(killed: dict[str, Case]) -> None:
     """The run outlived it: completed, with a finding that says what is missing."""
-    told = killed["helper"].verdict()
+    verdict = killed["helper"].verdict()
 
-    assert told["ending"]["kind"] == "completed", as_text(killed["helper"])
-    assert [(one["cause"], one["grade"]) for one in told["findings"]] == [("oversize.helper", "established")]
+    assert verdict["ending"]["kind"] == "completed", as_text(killed["helper"])
+    assert [(one["cause"], one["grade"]) for one in verdict["findings"]] == [("oversize.helper", "established")]
 
 
 @pytest.mark.root

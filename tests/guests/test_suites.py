@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from bench.guests import SUITES, compare, source, told
+from bench.guests import SUITES, compare, differences, source
 
 from tests.needs import needs
 
@@ -46,4 +46,4 @@ def test_a_suite_comes_to_the_same_watched_and_with_heal(name: str) -> None:
 
     outcomes = [outcome for outcome, _ in compared.runs["plain"].seen.values()]
     assert outcomes.count("passed") > 10, "the suite itself did not run: see .venvs/guests/logs"
-    assert [line for line in told(compared) if " differs: " in line] == []
+    assert [line for line in differences(compared) if " differs: " in line] == []

@@ -37,27 +37,27 @@ def test_a_script_is_planned_from_its_first_steps_and_ended(holter: Holter) -> N
     """The plan is on stdout, the script's words on stderr; what comes after the third step never happens."""
     script = holter.script(SCRIPT)
     done = holter("plan", "--memory", "2GB", "--json", "--", sys.executable, script)
-    told = json.loads(done.stdout)
+    plan = json.loads(done.stdout)
 
     assert done.returncode == 0
-    assert (told["batch"], told["seen"]["model"], told["seen"]["optimizer"]) == (512, "Sequential", "AdamW")
-    assert told["seen"]["inputs"] == [[[512, 64], "torch.float32"]]
+    assert (plan["batch"], plan["seen"]["model"], plan["seen"]["optimizer"]) == (512, "Sequential", "AdamW")
+    assert plan["seen"]["inputs"] == [[[512, 64], "torch.float32"]]
     assert b"step 1" in done.stderr
     assert b"step 2" not in done.stderr
     assert not (holter.folder / "trained.txt").exists()
     assert not (holter.folder / "left.txt").exists()
-    assert told["fits"]
-    assert told["largest"]["batch"] > 512
+    assert plan["fits"]
+    assert plan["largest"]["batch"] > 512
 
 
 def test_a_script_whose_first_step_does_not_fit_is_planned_before_it(holter: Holter) -> None:
     """It is started once more, and ended before its model is called: what that needs is drawn, not run."""
     fails = SCRIPT.replace("    loss.backward()", "    raise MemoryError")
     done = holter("plan", "--memory", "2GB", "--json", "--", sys.executable, holter.script(fails))
-    told = json.loads(done.stdout)
+    plan = json.loads(done.stdout)
 
     assert done.returncode == 0
-    assert (told["batch"], told["seen"]["optimizer"], told["seen"]["peak"]) == (512, "AdamW", 0)
+    assert (plan["batch"], plan["seen"]["optimizer"], plan["seen"]["peak"]) == (512, "AdamW", 0)
     assert b"the first steps ended with code 1" in done.stderr
     assert done.stderr.count(b"Traceback") == 1
 
@@ -87,10 +87,10 @@ def test_apply_runs_a_batch_in_parts_when_the_whole_does_not_fit(holter: Holter)
     big = SCRIPT.replace("512, 64", "120000, 64").replace("(512,)", "(120000,)")
     script = holter.script(big)
     done = holter("plan", "--memory", "560MB", "--apply", "--", sys.executable, script, timeout=600)
-    said = done.stderr.decode()
+    stderr = done.stderr.decode()
 
-    assert done.returncode == 0, said
-    assert "applied: each batch in" in said
+    assert done.returncode == 0, stderr
+    assert "applied: each batch in" in stderr
     assert (holter.folder / "trained.txt").exists()
     assert "split-batch" in (holter("why", "--json").stdout.decode())
 
@@ -130,7 +130,7 @@ def test_a_process_that_was_started_with_a_heap_without_holes_is_planned_so(holt
     """Its peak is lower, and nothing is left to be set."""
     words = ["--memory", "2GB", "--json", "--", sys.executable, holter.script(SCRIPT)]
     done = holter("plan", *words, env=setting({}))
-    told = json.loads(done.stdout)
+    plan = json.loads(done.stdout)
 
-    assert "largest_without_holes" not in told
-    assert "no holes in the heap" not in [row["name"] for row in told["settings"]]
+    assert "largest_without_holes" not in plan
+    assert "no holes in the heap" not in [row["name"] for row in plan["settings"]]

@@ -126,12 +126,12 @@ def test_the_parts_add_up_to_the_peak_and_the_largest_batch_fits() -> None:
     limit = resident * resource.getpagesize() // 10**6 + 500
     memory = f"{limit}MB"
     plan = holter.plan(mlp(512), rows(8192), "adamw", nn.functional.cross_entropy, memory=memory, table=False)
-    told = plan.told
+    figures = plan.told
 
-    assert sum(told["parts"].values()) == pytest.approx(told["peak"]["likely"], rel=1e-6)
-    assert told["largest"]["high"] <= limit * 1e6
-    assert told["peak"]["low"] <= told["peak"]["likely"] <= told["peak"]["high"]
-    beyond = [point for point in told["curve"] if point["batch"] > 1.5 * plan.largest_batch]
+    assert sum(figures["parts"].values()) == pytest.approx(figures["peak"]["likely"], rel=1e-6)
+    assert figures["largest"]["high"] <= limit * 1e6
+    assert figures["peak"]["low"] <= figures["peak"]["likely"] <= figures["peak"]["high"]
+    beyond = [point for point in figures["curve"] if point["batch"] > 1.5 * plan.largest_batch]
     assert all(point["high"] > limit * 1e6 for point in beyond)
 
 

@@ -22,7 +22,7 @@ from holter.record.reader import Record
 SOURCE = Path(holter.__file__).parent
 WRITERS = ("agent", "recorder", "probes", "remedies", "facts", "diagnosis/forecast", "record/steps.py")
 # The calls by which events are written, and what a keeper tells to the recorder alone.
-CALLS = ("say", "_say", "event", "_event", "tell")
+CALLS = ("say", "event", "_event", "emit")
 NOT_KEPT = {"ending", "passed", "drained"}
 LINES = (*EVENTS, *TIMELINE)
 ODD: list[Any] = [

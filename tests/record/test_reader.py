@@ -338,9 +338,11 @@ def test_one_hostile_record_costs_the_list_of_runs_its_own_line_alone(real: Path
     (runs / "r-0002" / place.META).write_bytes(b'{"schema":1,"x":' + b"[" * 300_000)
     environ = {**os.environ, "HOLTER_HOME": str(tmp_path / "home")}
     done = subprocess.run([sys.executable, "-m", "holter", "ls"], env=environ, capture_output=True, text=True)
-    told = [line.split()[0] + (" unreadable" if "unreadable" in line else "") for line in done.stdout.splitlines()[1:]]
+    listed = [
+        line.split()[0] + (" unreadable" if "unreadable" in line else "") for line in done.stdout.splitlines()[1:]
+    ]
 
-    assert (done.returncode, told) == (0, ["r-0003", "r-0002 unreadable", "r-0001"]), done.stderr
+    assert (done.returncode, listed) == (0, ["r-0003", "r-0002 unreadable", "r-0001"]), done.stderr
 
 
 def make(base: Path, name: str | None = None) -> Path:

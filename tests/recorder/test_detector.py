@@ -198,7 +198,7 @@ def test_a_told_silence_that_ends_is_over_and_teaches_nothing() -> None:
     """It is told once, its end is told with its length, and the next one is found as fast as the first."""
     run = training()
     assert run.suspected_after(60) is not None
-    run.watch.told(7)
+    run.watch.reported(7)
     run.found.clear()
     run.silence(300)
     assert run.found == []
@@ -289,7 +289,7 @@ def test_a_trainer_that_vanishes_is_forgotten() -> None:
     run.silence(8)
     gone = run.agents.pop(7)
     run.silence(60)
-    run.watch.told(7)
+    run.watch.reported(7)
     run.watch.not_a_hang(7, run.now)
     assert not run.found
     run.agents[7] = {**gone, "phase": "start", "step": 0, "since": run.now}

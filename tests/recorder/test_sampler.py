@@ -73,9 +73,9 @@ def test_a_reason_is_told_once_and_again_when_it_changes() -> None:
         return {"value": 1}
 
     sampler = Sampler([Scripted("shy", act)])
-    told = [fact["because"] for now in range(0, 210, 30) for fact in sampler.sample(TREE, float(now))[1]]
+    given = [fact["because"] for now in range(0, 210, 30) for fact in sampler.sample(TREE, float(now))[1]]
 
-    assert told == ["gone", "forbidden", "gone"]
+    assert given == ["gone", "forbidden", "gone"]
 
 
 def test_a_probe_that_fails_rests() -> None:

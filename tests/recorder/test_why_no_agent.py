@@ -75,7 +75,7 @@ def sleeper() -> Iterator[list[subprocess.Popen[bytes]]]:
 @pytest.mark.skipif(not Path("/proc").exists(), reason="another process's environment can only be read on Linux")
 def test_a_path_that_was_replaced_is_told(sleeper: list[subprocess.Popen[bytes]]) -> None:
     """With our folder in PYTHONPATH it is the interpreter; without it, somebody took it out."""
-    told = []
+    reasons = []
     for path in (f"{INJECT}:/x", "/x", None):
         environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         if path is not None:
@@ -83,11 +83,11 @@ def test_a_path_that_was_replaced_is_told(sleeper: list[subprocess.Popen[bytes]]
         sleeper.append(subprocess.Popen(["sleep", "60"], env=environ))
         while not Path(f"/proc/{sleeper[-1].pid}/environ").read_bytes():
             time.sleep(0.01)  # the kernel has not set up the new program yet
-        told.append(why_no_agent(sleeper[-1].pid, ["python", "x.py"], Path("/x")))
+        reasons.append(why_no_agent(sleeper[-1].pid, ["python", "x.py"], Path("/x")))
 
-    assert "sitecustomize" in told[0]
-    assert "PYTHONPATH was replaced" in told[1]
-    assert "PYTHONPATH was replaced" in told[2]
+    assert "sitecustomize" in reasons[0]
+    assert "PYTHONPATH was replaced" in reasons[1]
+    assert "PYTHONPATH was replaced" in reasons[2]
 
 
 def test_a_process_that_is_gone_has_no_reason() -> None:

@@ -93,10 +93,10 @@ def test_a_collector_that_takes_nothing_costs_a_moment_and_not_the_run(holter: H
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}"}
     done = holter("run", "--export", "otel", "--", sys.executable, "-c", "raise SystemExit(3)", env=environ)
     silent.close()
-    told = [line for line in done.stderr.decode().splitlines() if "export to" in line]
+    export_lines = [line for line in done.stderr.decode().splitlines() if "export to" in line]
 
-    assert (done.returncode, len(told)) == (3, 1), done.stderr
-    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in told[0]
+    assert (done.returncode, len(export_lines)) == (3, 1), done.stderr
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in export_lines[0]
     assert time.monotonic() - begun < 120  # a server's own patience would be far longer
 
 
@@ -111,10 +111,10 @@ def test_a_package_that_is_missing_is_told_in_one_line(holter: Holter, tmp_path:
     slow = "import time; time.sleep(1); print(1)"
     environ = {"PYTHONPATH": str(package.parent)}
     done = holter("run", "--export", tool, "--", sys.executable, "-c", slow, env=environ)
-    told = [line for line in done.stderr.decode().splitlines() if "export to" in line]
+    export_lines = [line for line in done.stderr.decode().splitlines() if "export to" in line]
 
-    assert (done.returncode, done.stdout, len(told)) == (0, b"1\n", 1), done.stderr
-    assert f"pip install {cure}" in told[0]
+    assert (done.returncode, done.stdout, len(export_lines)) == (0, b"1\n", 1), done.stderr
+    assert f"pip install {cure}" in export_lines[0]
 
 
 def test_a_tool_that_is_not_known_is_told_before_the_run(holter: Holter) -> None:

@@ -54,12 +54,12 @@ def test_a_sick_run_is_told_with_its_finding_and_a_healthy_one_is_not(holter: Ho
     sick = holter("run", "--name", "odd", f"--notify={ear.url}", "--", sys.executable, "-c", SICK)
 
     assert (well.returncode, sick.returncode, len(ear.heard)) == (0, 1, 1)
-    told = ear.heard[0]
-    assert (told["schema"], told["kind"], told["run"]["id"], told["run"]["name"]) == (1, "ended", "r-0002", "odd")
-    assert told["ending"]["kind"] == "exception"
-    assert told["finding"]["cause"] == holter.why("r-0002")["findings"][0]["cause"]
-    assert "ValueError" in told["text"]
-    assert "sk-abcdefghij" not in json.dumps(told)
+    heard = ear.heard[0]
+    assert (heard["schema"], heard["kind"], heard["run"]["id"], heard["run"]["name"]) == (1, "ended", "r-0002", "odd")
+    assert heard["ending"]["kind"] == "exception"
+    assert heard["finding"]["cause"] == holter.why("r-0002")["findings"][0]["cause"]
+    assert "ValueError" in heard["text"]
+    assert "sk-abcdefghij" not in json.dumps(heard)
 
 
 def test_what_is_told_while_the_run_is_on_is_sent_at_once(holter: Holter, ear: Ear, wait_for: Any) -> None:
@@ -112,14 +112,14 @@ def test_the_desktop_is_told_by_its_own_program(holter: Holter, tmp_path: Path) 
     program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/told\n')
     program.chmod(0o755)
     there = holter("run", "--notify", "--", sys.executable, "-c", SICK, env={"PATH": str(folder)})
-    told = (tmp_path / "told").read_text().splitlines()
+    arguments = (tmp_path / "told").read_text().splitlines()
 
     assert (missing.returncode, there.returncode) == (1, 1)
     assert b"notify-send is not installed. Install libnotify" in missing.stderr
     assert b"could not be sent" not in there.stderr
-    assert told[:2] == ["--app-name=Holter", "--"]
-    assert told[2].startswith("Holter: ")
-    assert "ValueError" in told[3]
+    assert arguments[:2] == ["--app-name=Holter", "--"]
+    assert arguments[2].startswith("Holter: ")
+    assert "ValueError" in arguments[3]
 
 
 def test_on_a_mac_no_word_becomes_part_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,12 +113,12 @@ def test_a_read_only_root_without_a_temporary_folder(holter: Holter, shm: str) -
         ["unshare", "--mount", "bash", "-c", text],
         env=holter.environ(**environ), cwd=holter.folder, capture_output=True, timeout=600, check=False,
     )  # fmt: skip
-    said = done.stderr.decode()
+    stderr = done.stderr.decode()
 
-    assert done.returncode == 7, said
-    assert said.count("records can't be written to") == 1
-    assert ("not recorded" in said, "is recorded in /dev/shm" in said) == (shm == "size=64m", shm == "size=1g")
-    assert "Traceback" not in said
+    assert done.returncode == 7, stderr
+    assert stderr.count("records can't be written to") == 1
+    assert ("not recorded" in stderr, "is recorded in /dev/shm" in stderr) == (shm == "size=64m", shm == "size=1g")
+    assert "Traceback" not in stderr
 
 
 def test_a_working_folder_that_was_removed(holter: Holter) -> None:
@@ -259,15 +259,15 @@ def test_the_keepers_death_at_its_worst_moments(holter: Holter, moment: str) -> 
         from holter.commands import main
         from holter.recorder.launch.keeper import Keeper
 
-        tell, recorder = Keeper.tell, os.getpid()
+        emit, recorder = Keeper.emit, os.getpid()
 
-        def tell_or_die(self, kind, /, **fields):
+        def emit_or_die(self, kind, /, **fields):
             if {moment} and os.getpid() != recorder and not os.path.exists("killed"):
                 open("killed", "w").close()
                 os.kill(os.getpid(), signal.SIGKILL)
-            tell(self, kind, **fields)
+            emit(self, kind, **fields)
 
-        Keeper.tell = tell_or_die
+        Keeper.emit = emit_or_die
         main()
         """,
         "driver.py",

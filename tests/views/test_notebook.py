@@ -32,11 +32,11 @@ def shell(tmp_path, monkeypatch):
 def test_the_verdict_stands_below_the_output_of_the_cell(shell, capsys):
     """A cell that is killed takes nothing with it: the shell goes on, with its exit code and its verdict."""
     shell.run_cell_magic("holter", "--name odd", SICK)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
 
-    assert said.startswith("begun\n")
-    assert "was killed with SIGKILL" in said
-    assert "More   holter report r-0001 -o run.html" in said
+    assert output.startswith("begun\n")
+    assert "was killed with SIGKILL" in output
+    assert "More   holter report r-0001 -o run.html" in output
     assert shell.user_ns["_exit_code"] == 137
 
 

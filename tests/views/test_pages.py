@@ -222,8 +222,8 @@ def test_a_run_is_watched_until_it_ends(holter, serve, tab, wait_for):
     tab.goto(served.address)
     tab.wait_for_selector("[data-run=r-0001][data-kind=running]")
     row = tab.locator("[data-run=r-0001]")
-    said = row.inner_text()
-    until(tab, f"document.querySelector('[data-run=r-0001]').innerText !== {json.dumps(said)}")
+    text_shown = row.inner_text()
+    until(tab, f"document.querySelector('[data-run=r-0001]').innerText !== {json.dumps(text_shown)}")
     tab.goto(f"{served.base}/run/r-0001")
     until(tab, READY)
     steps = "document.querySelector('[data-figure=steps] dd').innerText"
@@ -320,7 +320,7 @@ def test_the_report_opens_offline_with_the_same_charts(home, tmp_path, chromium)
     tab = context.new_page()
     asked, wrong = [], []
     tab.on("request", lambda request: asked.append(request.url))
-    tab.on("console", lambda said: wrong.append(said.text))
+    tab.on("console", lambda text_shown: wrong.append(text_shown.text))
     tab.on("pageerror", lambda error: wrong.append(str(error)))
     tab.goto((tmp_path / "run.html").as_uri())
     until(tab, READY)
@@ -335,8 +335,8 @@ def test_the_report_opens_offline_with_the_same_charts(home, tmp_path, chromium)
 
 def test_without_the_chart_library_all_else_is_there(home, tmp_path, tab, monkeypatch):
     """A build that could not have it says so in place of the charts, and nothing fails."""
-    kept = {name: raw for name, raw in page.parts().items() if "uPlot" not in name}
-    monkeypatch.setattr(page, "parts", lambda: kept)
+    kept = {name: raw for name, raw in page.page_files().items() if "uPlot" not in name}
+    monkeypatch.setattr(page, "page_files", lambda: kept)
     record = open_record(home / "runs" / "r-0001")
     (tmp_path / "run.html").write_bytes(page.report_page(document_of(record, verdict(record))))
     tab.goto((tmp_path / "run.html").as_uri())

@@ -26,9 +26,9 @@ from holter.views.text import write_verdict
 from holter.views.web.page import report_page
 
 
-def said_as_text(record, told):
+def said_as_text(record, judged):
     stream = io.StringIO()
-    write_verdict(told, summary_of(record, told), stream, width=120)
+    write_verdict(judged, summary_of(record, judged), stream, width=120)
     return " ".join(stream.getvalue().split())
 
 
@@ -41,9 +41,9 @@ def test_all_views_say_the_same(kind, tmp_path, serve):
     """The ending, the claims and every figure are the same words in all of them."""
     folder = keep(ALL[kind](), tmp_path)
     record = open_record(folder)
-    told = verdict(record)
-    document = document_of(record, told)
-    text = said_as_text(record, told)
+    diagnosis = verdict(record)
+    document = document_of(record, diagnosis)
+    text = said_as_text(record, diagnosis)
     markdown = unescaped(markdown_of(document))
     inside = re.search(r'id="document">(.*?)</script>', report_page(document).decode()).group(1)
     report = json.loads(inside)
@@ -53,11 +53,11 @@ def test_all_views_say_the_same(kind, tmp_path, serve):
 
     assert report == document
     assert answer == document
-    assert document["ending"]["claim"] == told.ending.claim
-    assert told.ending.claim in markdown
-    for finding in told.findings:
+    assert document["ending"]["claim"] == diagnosis.ending.claim
+    assert diagnosis.ending.claim in markdown
+    for finding in diagnosis.findings:
         assert finding.claim[1:] in markdown
-        assert finding.claim[1:] in " ".join(json.dumps(told.as_json(), ensure_ascii=False).split())
+        assert finding.claim[1:] in " ".join(json.dumps(diagnosis.as_json(), ensure_ascii=False).split())
     for figure in figures.values():
         assert f"**{figure['value']}**" in markdown
     assert figures["lasted"]["value"] in text
@@ -67,7 +67,7 @@ def test_all_views_say_the_same(kind, tmp_path, serve):
     peak = max(
         value for chart in document["charts"] if chart["key"] == "memory" for value in chart["channels"][0]["values"]
     )
-    assert peak == pytest.approx(summary_of(record, told).peak_memory, rel=1e-5)
+    assert peak == pytest.approx(summary_of(record, diagnosis).peak_memory, rel=1e-5)
 
 
 def test_the_list_says_what_the_run_says(tmp_path, serve, wait_for):
@@ -105,17 +105,17 @@ def test_the_screen_says_what_the_other_views_say(kind, tmp_path, monkeypatch):
             await screen.opened()
             return screen.whole()
 
-    said = driven(test())
+    shown = driven(test())
 
-    assert document["ending"]["claim"] in said
+    assert document["ending"]["claim"] in shown
     for finding in document["findings"]:
-        assert finding["claim"] in said
+        assert finding["claim"] in shown
     for figure in document["figures"]:
-        assert f"{figure['label']} {figure['value']}" in said
+        assert f"{figure['label']} {figure['value']}" in shown
     for chart in document["charts"]:
-        assert chart["title"] in said
+        assert chart["title"] in shown
     curve = next(chart for chart in document["charts"] if chart["key"] == "memory")
-    assert f"Memory  {value_words(curve['channels'][0]['values'][-1], 'bytes')}" in said.replace("■ ", "")
+    assert f"Memory  {value_words(curve['channels'][0]['values'][-1], 'bytes')}" in shown.replace("■ ", "")
 
 
 def exporting(folder, name, listener=None, **environ):
@@ -137,7 +137,7 @@ def test_the_exporters_say_what_metrics_says(kind, tmp_path, wait_for):
     """OpenTelemetry, TensorBoard and what W&B reads: the gauges of `/metrics`, and the claims of the verdict."""
     pytest.importorskip("opentelemetry.sdk")
     folder = keep(ALL[kind](), tmp_path)
-    told = verdict(open_record(folder))
+    diagnosis = verdict(open_record(folder))
     gauges = gauges_of(folder)
     collector, listener = Collector(), socket.create_server(("127.0.0.1", 0))
     asked = f"http://127.0.0.1:{listener.getsockname()[1]}/a-word"
@@ -149,7 +149,7 @@ def test_the_exporters_say_what_metrics_says(kind, tmp_path, wait_for):
     listener.close()
     collector.close()
     scalars, texts = event_file(folder.parent / "logs" / "holter")
-    claims = [mask(told.ending.claim), *(mask(finding.claim) for finding in told.findings)]
+    claims = [mask(diagnosis.ending.claim), *(mask(finding.claim) for finding in diagnosis.findings)]
     read = {name: float(value) for name, value in re.findall(r"^holter_run_(\w+)\{.*\} (\S+)$", scraped, re.M)}
     float32 = {name: pytest.approx(value, rel=1e-6) for name, value in gauges.items() if name != "step"}
 

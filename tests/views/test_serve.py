@@ -249,11 +249,11 @@ def test_news_of_a_new_run_and_of_one_that_is_gone(served):
     news = connection.getresponse()
     served.json("/api/runs")
     keep(healthy_run(), served.home, "fresh")
-    told = _until(news, lambda text: '"r-0003"' in text and '"completed"' in text)
+    events = _until(news, lambda text: '"r-0003"' in text and '"completed"' in text)
     shutil.rmtree(served.home / "runs" / "r-0003")
     gone = _until(news, lambda text: "event: gone\ndata: r-0003" in text)
 
-    assert '"name": "fresh"' in told
+    assert '"name": "fresh"' in events
     assert gone
 
 
@@ -269,10 +269,10 @@ def test_a_run_whose_recorder_is_killed_does_not_run_on_for_ever(holter, serve, 
     run.kill()
     run.wait()
     silent = time.monotonic() + 3
-    told = _until(news, lambda text: text.endswith("event: changed\n") and time.monotonic() > silent)
+    events = _until(news, lambda text: text.endswith("event: changed\n") and time.monotonic() > silent)
     os.kill(holter.events("spawned")[0]["pid"], signal.SIGKILL)
 
-    assert told.endswith("event: changed\n")
+    assert events.endswith("event: changed\n")
     assert served.json("/api/run/r-0001")["ending"]["kind"] != "running"
 
 
@@ -311,8 +311,8 @@ def test_listening_for_others_has_to_be_asked_for_and_is_said(tmp_path, serve):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
     address = process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _out, said = process.communicate(timeout=600)
+    _out, stderr = process.communicate(timeout=600)
 
     assert address.startswith("http://127.0.0.1:")
-    assert "whoever has this address" in said
+    assert "whoever has this address" in stderr
     assert serve(tmp_path).base.startswith("http://127.0.0.1:")

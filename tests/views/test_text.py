@@ -15,10 +15,10 @@ from holter.views.text import write_verdict
 
 
 def shown(record, encoding="utf-8", **options):
-    told = verdict(record)
+    diagnosis = verdict(record)
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, newline="\n")
-    write_verdict(told, summary_of(record, told), stream, **options)
+    write_verdict(diagnosis, summary_of(record, diagnosis), stream, **options)
     stream.flush()
     return raw.getvalue().decode(encoding)
 
@@ -103,11 +103,11 @@ def test_a_long_line_of_a_diff_goes_on_further_in():
 
     from holter.finding import Cure
 
-    told = verdict(leaking_run())
+    diagnosis = verdict(leaking_run())
     how = "- " + "call(" + ", ".join(f"argument_{n}=value_{n}" for n in range(12)) + ")\n+ call()"
-    finding = replace(told.findings[0], cures=(Cure("mend it", how, "exact"),))
+    finding = replace(diagnosis.findings[0], cures=(Cure("mend it", how, "exact"),))
     stream = io.StringIO()
-    write_verdict(replace(told, findings=(finding,)), summary_of(leaking_run(), told), stream, width=80)
+    write_verdict(replace(diagnosis, findings=(finding,)), summary_of(leaking_run(), diagnosis), stream, width=80)
     rows = stream.getvalue().splitlines()
     first = next(n for n, row in enumerate(rows) if row.startswith("           - call("))
     last = next(n for n, row in enumerate(rows) if row.startswith("           + call()"))
@@ -156,13 +156,13 @@ def test_no_color_is_obeyed(monkeypatch):
             return True
 
     record = leaking_run()
-    told = verdict(record)
+    diagnosis = verdict(record)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     coloured, plain = Terminal(), Terminal()
-    write_verdict(told, summary_of(record, told), coloured)
+    write_verdict(diagnosis, summary_of(record, diagnosis), coloured)
     monkeypatch.setenv("NO_COLOR", "1")
-    write_verdict(told, summary_of(record, told), plain)
+    write_verdict(diagnosis, summary_of(record, diagnosis), plain)
 
     assert "\x1b[" in coloured.getvalue()
     assert "\x1b[" not in plain.getvalue()

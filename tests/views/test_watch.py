@@ -83,12 +83,12 @@ def test_every_size_has_its_layout(size, tmp_path, monkeypatch):
             await screen.wait(lambda: all(word in screen.text() for word in words))
             return screen.text(), screen.app.screen.query_one("#drawn").size
 
-    said, drawn = driven(test())
+    screen_text, drawn = driven(test())
 
-    assert "Memory" in said
-    assert "killed by the kernel" in said
-    assert "Quit" in said
-    assert all(len(line) <= size[0] for line in said.splitlines())
+    assert "Memory" in screen_text
+    assert "killed by the kernel" in screen_text
+    assert "Quit" in screen_text
+    assert all(len(line) <= size[0] for line in screen_text.splitlines())
     assert drawn.width <= size[0]
 
 
@@ -128,17 +128,17 @@ def test_keys_zoom_move_and_go_back_to_the_whole_run(tmp_path, monkeypatch):
             await screen.pilot.press("+", "0")
             await screen.pilot.press("?")
             await screen.wait(lambda: "no run is touched" in screen.text())
-            told = screen.text()
+            screen_text = screen.text()
             await screen.pilot.press("x")
             await screen.pilot.press("tab")
-            return document["clock"]["length"], near, left, out, charts.window, told, screen.app.focused.id
+            return document["clock"]["length"], near, left, out, charts.window, screen_text, screen.app.focused.id
 
-    length, near, left, out, whole, told, focused = driven(test())
+    length, near, left, out, whole, screen_text, focused = driven(test())
 
     assert near == pytest.approx((length / 2, length))
     assert left == pytest.approx((length * 3 / 8, length * 7 / 8))
     assert (out, whole, focused) == (None, None, "words")
-    assert "no run is touched" in told
+    assert "no run is touched" in screen_text
 
 
 def test_what_is_zoomed_into_has_readings_of_its_own(tmp_path, monkeypatch):
@@ -241,10 +241,10 @@ def test_a_hostile_name_stays_text(tmp_path, monkeypatch):
             await screen.wait(lambda: ":smile:" in screen.text())
             return listed, screen.text()
 
-    for said in driven(test()):
-        assert "[bold red]x[/]" in said
-        assert ":smile:" in said
-        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", said)
+    for screen_text in driven(test()):
+        assert "[bold red]x[/]" in screen_text
+        assert ":smile:" in screen_text
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", screen_text)
 
 
 def test_a_finding_that_comes_is_told_apart(tmp_path, monkeypatch):
@@ -260,10 +260,10 @@ def test_a_finding_that_comes_is_told_apart(tmp_path, monkeypatch):
             await screen.wait(lambda: "memory [b]grows[/b]" in screen.text())
             return before, [one.message for one in screen.app._notifications], screen.text()
 
-    before, told, said = driven(test())
+    before, told, screen_text = driven(test())
 
     assert (before, told) == (0, ["memory [b]grows[/b]"])
-    assert "memory [b]grows[/b]" in said
+    assert "memory [b]grows[/b]" in screen_text
 
 
 def test_the_curve_goes_where_the_values_are():

@@ -25,8 +25,8 @@ _WAIT = 8.0  # seconds at the end of the run for what is still on its way
 class Exports:
     """The exporters of one run; under `--heal` each attempt has its own."""
 
-    def __init__(self, asked: tuple[str, ...], tell: Callable[[str], None], *, quiet: bool) -> None:
-        self._tell, self._quiet = tell, quiet
+    def __init__(self, asked: tuple[str, ...], report: Callable[[str], None], *, quiet: bool) -> None:
+        self._report, self._quiet = report, quiet
         self._mark = secrets.token_urlsafe(16)
         self._asked: list[tuple[str, str]] = []
         self._listeners: dict[str, socket.socket] = {}
@@ -61,9 +61,9 @@ class Exports:
                     cwd=folder, start_new_session=True, pass_fds=[listener] if listener >= 0 else [],
                 )  # fmt: skip
                 self._started.append((name, process))
-                _say(process, json.dumps({**order, "listener": listener}).encode() + b"\n")
+                _send_line(process, json.dumps({**order, "listener": listener}).encode() + b"\n")
             except OSError as error:
-                self._tell(f"export to {name}: it could not be started ({error.strerror})")
+                self._report(f"export to {name}: it could not be started ({error.strerror})")
 
     def around(self, show: Callable[[Path], None]) -> Callable[[Path], None]:
         """The end of the run: what is known last is handed on while the verdict is shown, and waited for after it."""
@@ -86,21 +86,21 @@ class Exports:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-                self._tell(f"export to {name}: not everything was sent within {_WAIT:.0f} s after the end")
+                self._report(f"export to {name}: not everything was sent within {_WAIT:.0f} s after the end")
         for listener in self._listeners.values():
             listener.close()
 
     def _end(self) -> None:
         for _name, process in self._started:
             if process.stdin is not None and not process.stdin.closed:
-                _say(process, b"end\n")  # in words: a keeper that was forked meanwhile may hold the pipe open
+                _send_line(process, b"end\n")  # in words: a keeper that was forked meanwhile may hold the pipe open
                 try:
                     process.stdin.close()
                 except OSError:
                     pass
 
 
-def _say(process: subprocess.Popen[bytes], line: bytes) -> None:
+def _send_line(process: subprocess.Popen[bytes], line: bytes) -> None:
     try:
         assert process.stdin is not None
         process.stdin.write(line)

@@ -32,7 +32,7 @@ class Export:
     def __init__(self, order: dict[str, Any]) -> None:
         self._name = str(order["name"])
         self._folder = Path(order["folder"])
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._alarm = ""
         meta = recent(self._folder).meta
         run = Run(
@@ -48,12 +48,12 @@ class Export:
             listener=int(order["listener"]),
             processes=here("process_look", "recorder.loop"),
         )
-        self._exporter: Exporter = tool(self._name).Exporter(run, self.tell)
+        self._exporter: Exporter = tool(self._name).Exporter(run, self.report)
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Each thing once, and nothing of a command that could not be started: it leaves no record."""
-        if text not in self._said and self._folder.exists():
-            self._said.add(text)
+        if text not in self._reported and self._folder.exists():
+            self._reported.add(text)
             tell_on_stderr(f"export to {self._name}: {text}")
 
     def look(self) -> bool:
@@ -83,7 +83,7 @@ class Export:
             return act()
         except Exception as error:
             words = str(error).strip().splitlines() or [""]
-            self.tell(f"{type(error).__name__}: {words[0][:200]}")
+            self.report(f"{type(error).__name__}: {words[0][:200]}")
         return None
 
 

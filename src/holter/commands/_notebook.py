@@ -60,8 +60,8 @@ def _pass_on(process: subprocess.Popen[str], stream: TextIO) -> None:
     interrupted = 0
     while True:
         try:
-            for said in process.stdout:
-                stream.write(said)
+            for line in process.stdout:
+                stream.write(line)
             process.wait()
             return
         except KeyboardInterrupt:

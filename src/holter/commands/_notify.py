@@ -15,7 +15,7 @@ from holter.recorder.launch.notice import Notices
 class Notify:
     """Notices of one run, with secrets masked."""
 
-    def __init__(self, where: str, name: str | None, words: tuple[str, ...], tell: Callable[[str], None]) -> None:
+    def __init__(self, where: str, name: str | None, words: tuple[str, ...], report: Callable[[str], None]) -> None:
         if where != "desktop" and not where.startswith(("http://", "https://")):
             raise UsageError(f"--notify={where} is not an address", "Use --notify alone, or --notify=https://...")
         self._notices = Notices(None if where == "desktop" else where)
@@ -25,9 +25,9 @@ class Notify:
             "command": _command(words),
             "host": os.uname().nodename,
         }
-        self._tell = tell
+        self._report = report
 
-    def told(self, text: str) -> None:
+    def reported(self, text: str) -> None:
         """A line as it was said on stderr."""
         self._send("told", text)
 
@@ -39,14 +39,14 @@ class Notify:
         found = verdict(open_record(folder))
         self._run["id"] = folder.name
         if not found.healthy:
-            said = found.as_json()
-            first = said["findings"][0] if said["findings"] else None
+            verdict_json = found.as_json()
+            first = verdict_json["findings"][0] if verdict_json["findings"] else None
             claim = found.ending.claim.removeprefix("The run ")
             text = f"{self._run['command']} {claim}" + (f". {found.findings[0].claim}" if found.findings else "")
-            self._send("ended", text, ending=said["ending"], finding=first)
+            self._send("ended", text, ending=verdict_json["ending"], finding=first)
         self._notices.close()
         if self._notices.failed:
-            self._tell(f"a notice could not be sent: {self._notices.failed}")
+            self._report(f"a notice could not be sent: {self._notices.failed}")
 
     def _send(self, kind: str, text: str, **more: Any) -> None:
         from holter.figures.document import mask

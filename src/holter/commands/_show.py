@@ -29,9 +29,9 @@ def show(folder: Path, stream: TextIO, *, as_json: bool = False) -> None:
 
 def show_on_stderr(folder: Path) -> None:
     """At the end of a run: after the command's own output, and never on stdout."""
-    said = Stderr()
-    show(folder, said)
-    said.send()
+    page = Stderr()
+    show(folder, page)
+    page.send()
 
 
 def _width(stream: TextIO) -> int:

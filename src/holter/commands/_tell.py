@@ -36,7 +36,7 @@ class Stderr(io.StringIO):
 
 def tell_on_stderr(text: str) -> None:
     """One line while the run is on; the cursor may stand in the middle of a progress bar."""
-    said = Stderr()
-    said.write("\r\x1b[K" if said.isatty() else "")
-    said.write(f"holter: {text}\n")
-    said.send()
+    line = Stderr()
+    line.write("\r\x1b[K" if line.isatty() else "")
+    line.write(f"holter: {text}\n")
+    line.send()

@@ -23,4 +23,4 @@ def command() -> None:
     with tempfile.TemporaryDirectory(prefix="holter-demo-") as folder:
         # As a script of the user's: what lies among the installed libraries is never the culprit.
         script = str(shutil.copyfile(Path(holter.__file__).with_name("demo_run.py"), Path(folder, "train.py")))
-        Launch([sys.executable, script], name="demo", on_hang="stop", tell=tell_on_stderr).run(show_on_stderr)
+        Launch([sys.executable, script], name="demo", on_hang="stop", report=tell_on_stderr).run(show_on_stderr)

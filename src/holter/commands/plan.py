@@ -59,17 +59,17 @@ def command(memory: str | None, device: str | None, as_json: bool, applies: bool
         except ValueError as error:
             raise UsageError(str(error)) from None
     order = {"memory": memory, "device": device}
-    told = _watch(words, order) or _watch(words, {**order, "before": True})
-    if not told:
+    found = _watch(words, order) or _watch(words, {**order, "before": True})
+    if not found:
         raise NoPlan("no plan was made", "Try holter.plan from Python")
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(found, indent=2))
     else:
         from holter.views.planned import write_plan
 
-        write_plan(told, sys.stdout, width=shutil.get_terminal_size().columns)
+        write_plan(found, sys.stdout, width=shutil.get_terminal_size().columns)
     if applies:
-        sys.exit(_apply(told, words))
+        sys.exit(_apply(found, words))
 
 
 def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
@@ -85,8 +85,8 @@ def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
         # The plan alone is on stdout.
         done = subprocess.run(list(words), env=environ, stdout=sys.stderr)
         path = agents / "plan.json"
-        told: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-        failed = not told and done.returncode != 0 and (agents / CALLED).exists() and not order.get("before")
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        failed = not found and done.returncode != 0 and (agents / CALLED).exists() and not order.get("before")
     except FileNotFoundError:
         print(f"holter: {words[0]}: command not found. Check its name and PATH", file=sys.stderr)
         sys.exit(EXIT_NOT_FOUND)
@@ -95,29 +95,29 @@ def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
         sys.exit(EXIT_NOT_EXECUTABLE)
     finally:
         _clear(agents)
-    if told.get("error"):
-        raise NoPlan(f"this training step can't be planned: {told['error']}", "Try holter.plan from Python")
+    if found.get("error"):
+        raise NoPlan(f"this training step can't be planned: {found['error']}", "Try holter.plan from Python")
     if failed:
-        said = f"the first steps ended with code {done.returncode}: planned from the model's first call instead"
-        print(f"holter: {said}", file=sys.stderr)
+        text = f"the first steps ended with code {done.returncode}: planned from the model's first call instead"
+        print(f"holter: {text}", file=sys.stderr)
         return {}
-    if not told:
+    if not found:
         raise NoPlan(
             f"no training step of PyTorch was seen before the command ended with code {done.returncode}",
             "For Keras, and for models without an optimizer, call holter.plan from Python",
         )
-    return told
+    return found
 
 
 def _clear(agents: Path) -> None:
     shutil.rmtree(agents, ignore_errors=True)
 
 
-def _apply(told: dict[str, Any], words: tuple[str, ...]) -> int:
+def _apply(plan: dict[str, Any], words: tuple[str, ...]) -> int:
     """Hand the choice to `holter run`: as it is where that fits, else the setting with the fewest parts that does."""
-    environ, said = {}, "it fits as it is"
-    if not told["fits"]:
-        fitting = [row for row in told.get("settings", []) if row["environ"] and row["fits"]]
+    environ, text = {}, "it fits as it is"
+    if not plan["fits"]:
+        fitting = [row for row in plan.get("settings", []) if row["environ"] and row["fits"]]
         if not fitting:
             raise NoPlan(
                 "no number of chunks makes it fit",
@@ -126,15 +126,15 @@ def _apply(told: dict[str, Any], words: tuple[str, ...]) -> int:
         chosen = min(fitting, key=lambda row: row["accumulate"])
         environ = chosen["environ"]
         parts = chosen["accumulate"]
-        said = f"applied: each batch in {parts} chunks with one update" if parts > 1 else f"applied: {chosen['name']}"
+        text = f"applied: each batch in {parts} chunks with one update" if parts > 1 else f"applied: {chosen['name']}"
     from holter.commands._show import show_on_stderr
     from holter.commands._tell import tell_on_stderr
     from holter.commands.run import Healer
     from holter.recorder.launch.launch import Launch
 
-    tell_on_stderr(said)
+    tell_on_stderr(text)
     launch = Launch(
-        list(words), name=None, on_hang="report", heal=True, tell=tell_on_stderr, healer=Healer("report", None),
+        list(words), name=None, on_hang="report", heal=True, report=tell_on_stderr, healer=Healer("report", None),
         planned=environ,
     )  # fmt: skip
     return launch.run(show_on_stderr)

@@ -103,16 +103,16 @@ def command(
 
         return ForecastEngine(_lines_of).observe
 
-    tell = said = quietly if quiet else tell_on_stderr
+    report = on_stderr = quietly if quiet else tell_on_stderr
     over: Callable[[Path], None] = quietly if quiet else show
     if notify is not None:
         from holter.commands._notify import Notify
 
-        notices = Notify(notify, name, words, said)
+        notices = Notify(notify, name, words, on_stderr)
 
-        def tell(text: str) -> None:
-            said(text)
-            notices.told(text)
+        def report(text: str) -> None:
+            on_stderr(text)
+            notices.reported(text)
 
         def over(folder: Path) -> None:
             if not quiet:
@@ -123,21 +123,21 @@ def command(
     if exports:
         from holter.commands._export import Exports
 
-        exporting = Exports(exports, said, quiet=quiet)
+        exporting = Exports(exports, on_stderr, quiet=quiet)
         over = exporting.around(over)
 
     launch = Launch(
-        list(words), name=name, on_hang=on_hang, heal=heal, tell=tell, forecaster=forecaster,
+        list(words), name=name, on_hang=on_hang, heal=heal, report=report, forecaster=forecaster,
         healer=Healer(on_hang, resume_args) if heal else None, resume_args=_split(resume_args),
         lent=exporting.environ if exporting is not None else None,
         began=exporting.began if exporting is not None else None,
     )  # fmt: skip
     exit_code = launch.run(over)
-    _keep_the_disk_free(said)
+    _keep_the_disk_free(on_stderr)
     sys.exit(exit_code)
 
 
-def _keep_the_disk_free(said: Callable[[str], None]) -> None:
+def _keep_the_disk_free(report: Callable[[str], None]) -> None:
     from holter.record import place
     from holter.record.kept import keep_the_disk_free
     from holter.units import count, size
@@ -146,7 +146,7 @@ def _keep_the_disk_free(said: Callable[[str], None]) -> None:
         gone = keep_the_disk_free(place.home())
         if gone:
             freed = f"{count(len(gone))}, {size(sum(run.taken for run in gone))}"
-            said(f"the oldest records were deleted to keep the disk free ({freed}). Choose with: holter prune")
+            report(f"the oldest records were deleted to keep the disk free ({freed}). Choose with: holter prune")
 
 
 class Healer:
@@ -161,7 +161,7 @@ class Healer:
         from holter.diagnosis.core.doctor import verdict
         from holter.record.reader import open_record
         from holter.recorder.launch.launch import Next
-        from holter.remedies.restart import Restarts, told
+        from holter.remedies.restart import Restarts, restart_fields
 
         self.restarts = self.restarts or Restarts(self.resume_args)
         record = open_record(folder)
@@ -170,7 +170,7 @@ class Healer:
             return Next()
         ruling = self.restarts.after(record, found)
         if ruling.remedy is not None:
-            return Next(told(ruling, found, resumes=self.restarts.resumes), ruling.remedy.environ)
+            return Next(restart_fields(ruling, found, resumes=self.restarts.resumes), ruling.remedy.environ)
         return Next(declined=ruling.declined, exit_code=EXIT_DOOMED if ruling.doomed else None)
 
 

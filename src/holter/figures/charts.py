@@ -110,7 +110,7 @@ def memory_chart(record: Examined, ending: Ending, start: float) -> Chart | None
         lines += [(role, label, by_role[role]) for role, label in _ROLES if role in by_role]
     return chart_of(
         "memory", "Memory", "bytes", start, lines,
-        **_limit(curve), ahead=_foretold(record, "memory", start),
+        **_limit(curve), ahead=_forecasts(record, "memory", start),
     )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def device_chart(record: Examined, start: float) -> Chart | None:
     ]
     return chart_of(
         "device", "Device memory", "bytes", start, lines,
-        **_limit(used), ahead=_foretold(record, "device-memory", start),
+        **_limit(used), ahead=_forecasts(record, "device-memory", start),
     )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def _by_role(record: Examined, curve: MemoryCurve | None) -> dict[str, list[tupl
     return {role: points for role, points in found.items() if most[role] > _COUNTS * max(most.values())}
 
 
-def _foretold(record: Examined, what: str, start: float) -> tuple[Ahead, ...]:
+def _forecasts(record: Examined, what: str, start: float) -> tuple[Ahead, ...]:
     """Every forecast of this kind, as it was told; what was taken back stays: it was on the screen."""
     found = []
     began = record.facts.started or 0.0

@@ -91,14 +91,14 @@ def interventions_json(verdict: Verdict, clock: Clock) -> list[dict[str, Any]]:
 def events_json(record: Examined, clock: Clock) -> list[dict[str, Any]]:
     """The events that a reader of the charts wants to see, in order, each in a few words."""
     found = []
-    for event, words in _told(record):
+    for event, words in _events_in_words(record):
         if words:
             time = event.m - clock.start
             found.append({"kind": event.KIND, "text": words, "time": short(time), "step": clock.step_at(time)})
     return sorted(found, key=lambda one: float(one["time"] or 0.0))
 
 
-def _told(record: Examined) -> Iterator[tuple[Event, str]]:
+def _events_in_words(record: Examined) -> Iterator[tuple[Event, str]]:
     """The last events of each kind, with their words; nothing for one that is not shown."""
     for forecast in record.of(ForecastTold)[-_LAST:]:
         yield forecast, forecast.text

@@ -39,8 +39,12 @@ def phase_time(record: RecordLike) -> str:
 
 def alarm_of(record: RecordLike) -> str:
     """What was last said of a run that is on, unless it is over: a hang, or what is to come."""
-    told: list[Stall | StallOver | ForecastTold] = [*record.of(StallOver), *record.of(ForecastTold), *record.of(Stall)]
-    last = max(told, key=lambda event: event.m, default=None)
+    events: list[Stall | StallOver | ForecastTold] = [
+        *record.of(StallOver),
+        *record.of(ForecastTold),
+        *record.of(Stall),
+    ]
+    last = max(events, key=lambda event: event.m, default=None)
     if isinstance(last, Stall):
         return f"no progress in {last.phase or 'an unknown phase'}"
     return last.text if isinstance(last, ForecastTold) and last.state in ("foreseen", "slower") else ""
@@ -63,11 +67,11 @@ def figures_of(record: Examined, shown: Figures) -> list[Figure]:
         found.append(Figure("lasted", "lasted", duration(shown.lasted)))
     progress, windows = progress_of(record), windows_of(record)
     if shown.steps:
-        whole = progress.planned and progress.planned >= shown.steps
-        found.append(Figure("steps", "steps", count(shown.steps), count(progress.planned or 0) if whole else ""))
+        of_plan = progress.planned and progress.planned >= shown.steps
+        found.append(Figure("steps", "steps", count(shown.steps), count(progress.planned or 0) if of_plan else ""))
     if shown.epochs:
-        whole = progress.epochs and progress.epochs >= shown.epochs
-        found.append(Figure("epochs", "epochs", count(shown.epochs), count(progress.epochs or 0) if whole else ""))
+        of_plan = progress.epochs and progress.epochs >= shown.epochs
+        found.append(Figure("epochs", "epochs", count(shown.epochs), count(progress.epochs or 0) if of_plan else ""))
     times = sorted((line.sum or 0.0) / (line.n or 1.0) for line in windows)
     if times and times[len(times) // 2] > 0:
         usual = times[len(times) // 2]

@@ -106,10 +106,10 @@ class RecordWorker:
     def _row(self, request: dict[str, Any]) -> dict[str, Any]:
         folder = Path(request["folder"])
         record = Examined(open_record(folder))
-        told = verdict(record)
-        took = summary_of(record, told).lasted
+        judged = verdict(record)
+        took = summary_of(record, judged).lasted
         self.full = not self._open and len(record.timeline) > _MAX_LINES
-        return full_row(folder, record, told, duration(took) if took is not None else "")
+        return full_row(folder, record, judged, duration(took) if took is not None else "")
 
     def _run(self, request: dict[str, Any]) -> dict[str, Any]:
         run = self._opened(Path(request["folder"]))

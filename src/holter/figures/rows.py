@@ -24,11 +24,11 @@ def quick_row(folder: Path) -> dict[str, Any]:
         record = examined(recent(folder))
     except DamagedRecord as error:
         return {"id": folder.name, "kind": "unreadable", "tone": "bad", "why": str(error), "live": False, "known": True}
-    left = exit_of(record)
+    exited = exit_of(record)
     row = _facts(folder, record)
     if row["live"]:
         return {**row, "kind": "running", "tone": "wait", "why": mask(alarm_of(record)), **now_of(record)}
-    how = "" if left is None else left.signal or (f"exit code {left.code}" if left.code is not None else "")
+    how = "" if exited is None else exited.signal or (f"exit code {exited.code}" if exited.code is not None else "")
     return {**row, "kind": how or "ended", "tone": "unknown"}
 
 
@@ -40,8 +40,8 @@ def full_row(folder: Path, record: RecordLike, verdict: Verdict, lasted_words: s
     tone = "unknown" if verdict.looked_at else "wait" if kind == "running" else "good" if verdict.healthy else "bad"
     why = first.claim if first is not None else verdict.ending.claim
     row = {**_facts(folder, table), **now_of(table)}
-    said = {"kind": kind, "tone": tone, "cause": first.cause if first else "", "why": mask(why), "known": True}
-    return {**row, "lasted": lasted_words, **said}
+    outcome = {"kind": kind, "tone": tone, "cause": first.cause if first else "", "why": mask(why), "known": True}
+    return {**row, "lasted": lasted_words, **outcome}
 
 
 def _facts(folder: Path, record: RecordLike) -> dict[str, Any]:

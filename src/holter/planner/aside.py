@@ -70,7 +70,7 @@ def _first_to_go() -> None:
 
 def _read(reading: int, pid: int, patience: float) -> str:
     deadline = time.monotonic() + patience
-    parts: list[bytes] = []
+    pieces: list[bytes] = []
     with os.fdopen(reading, "rb") as pipe:
         while True:
             if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -79,6 +79,6 @@ def _read(reading: int, pid: int, patience: float) -> str:
             piece = os.read(pipe.fileno(), 65536)
             if not piece:
                 break
-            parts.append(piece)
+            pieces.append(piece)
     os.waitpid(pid, 0)
-    return b"".join(parts).decode("utf-8", "replace")
+    return b"".join(pieces).decode("utf-8", "replace")

@@ -32,7 +32,7 @@ class Interval:
     likely: int
     high: int
 
-    def told(self) -> dict[str, int]:
+    def as_dict(self) -> dict[str, int]:
         return {"low": self.low, "likely": self.likely, "high": self.high}
 
 

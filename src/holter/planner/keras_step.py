@@ -12,8 +12,8 @@ from typing import Any
 def _made(numpy: Any, rows: int, shapes: Any) -> Any:
     made = []
     for shape, kind in shapes:
-        whole = (rows, *shape)
-        made.append(numpy.zeros(whole, kind) if "int" in kind else numpy.random.rand(*whole).astype(kind))
+        full_shape = (rows, *shape)
+        made.append(numpy.zeros(full_shape, kind) if "int" in kind else numpy.random.rand(*full_shape).astype(kind))
     return made[0] if len(made) == 1 else made
 
 

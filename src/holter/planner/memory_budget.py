@@ -23,8 +23,8 @@ def memory_budget_for(torch: Any, kind: str) -> tuple[int, str]:
     found = [(limit, "the container's limit") for _, limit in host_memory.groups()]
     found += [(free, "the RAM that is free") for free in host_memory.available()]
     if sys.platform == "darwin":  # CPU and GPU share one pool, and swap sets in before it is full
-        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        found.append((int(whole * _MAC_SHARE), "three quarters of the RAM"))
+        ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        found.append((int(ram * _MAC_SHARE), "three quarters of the RAM"))
     if not found:
         raise ValueError("the memory of this machine is not known. Give it, such as --memory 16GB")
     return min(found)

@@ -69,7 +69,7 @@ def make_plan(
             planner = Planner(torch, recipe, kind, limit, base=base, measures=measure)
         except Exception as error:
             return plan_by_steps(torch, recipe, kind, limit, base, f"{type(error).__name__}: {str(error)[:160]}")
-        return planner.told(table, seconds)
+        return planner.plan(table, seconds)
 
     touched = kind == "cuda" and torch.cuda.is_initialized()
     if can_fork() and not touched:

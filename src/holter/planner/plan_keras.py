@@ -62,13 +62,15 @@ def plan_keras(model: Any, batch: Any, batch_size: int | None, memory: int | Non
         "memory_from": source,
         "counts": "the process",
         "batch": rows,
-        "peak": at.told(),
+        "peak": at.as_dict(),
         "parts": parts,
         "phase": "",
         "context": 0,
         "fits": fits(rows),
-        "curve": [{"batch": n, **fit.at(n, 0).told()} for n in sorted({max(1, rows // 2), rows, rows * 2, rows * 4})],
-        "largest": {"batch": best, **(fit.at(best, 0).told() if best else {})},
+        "curve": [
+            {"batch": n, **fit.at(n, 0).as_dict()} for n in sorted({max(1, rows // 2), rows, rows * 2, rows * 4})
+        ],
+        "largest": {"batch": best, **(fit.at(best, 0).as_dict() if best else {})},
         "measured": [{"batch": one["rows"], "peak": one["peak"], "seconds": one["seconds"]} for one in seen],
         "notes": ["activations and temporary blocks are shown together: they were measured, not drawn"],
     }
@@ -83,25 +85,25 @@ def _table(rows: int, fit: Any, limit: int, seen: list[dict[str, Any]]) -> list[
     each = max(1e-9, (seen[-1]["seconds"] - seen[0]["seconds"]) / max(1, seen[-1]["rows"] - seen[0]["rows"]))
     fixed = max(0.0, seen[0]["seconds"] - each * seen[0]["rows"])
     found = []
-    for parts in (1, 2, 4, 8):
-        if rows % parts:
+    for chunks in (1, 2, 4, 8):
+        if rows % chunks:
             continue
-        micro = rows // parts
+        micro = rows // chunks
         at = fit.at(micro, 0)
         found.append(
             {
-                "name": f"micro-batch {micro} × {parts}" if parts > 1 else "as it is",
+                "name": f"micro-batch {micro} × {chunks}" if chunks > 1 else "as it is",
                 "micro_batch": micro,
-                "accumulate": parts,
-                "peak": at.told(),
+                "accumulate": chunks,
+                "peak": at.as_dict(),
                 "fits": at.high <= limit,
-                "speed": round((fixed + each * rows) / (parts * (fixed + each * micro)), 2),
+                "speed": round((fixed + each * rows) / (chunks * (fixed + each * micro)), 2),
                 "speed_because": "",
-                "keeps": "equivalent" if parts > 1 else "exact",
-                "because": "random numbers and batch statistics are drawn per chunk" if parts > 1 else "",
-                "how": f"HOLTER_SPLIT={parts}" if parts > 1 else "",
+                "keeps": "equivalent" if chunks > 1 else "exact",
+                "because": "random numbers and batch statistics are drawn per chunk" if chunks > 1 else "",
+                "how": f"HOLTER_SPLIT={chunks}" if chunks > 1 else "",
                 "single": True,
-                "environ": {environment.SPLIT: str(parts)} if parts > 1 else {},
+                "environ": {environment.SPLIT: str(chunks)} if chunks > 1 else {},
             }
         )
     return found
@@ -157,7 +159,7 @@ def _measured(path: str, rows: int, inputs: Any, outputs: Any) -> dict[str, Any]
         done = subprocess.run(
             [sys.executable, script, order], capture_output=True, text=True, timeout=300, env=environ, check=False
         )
-        told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return told
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
     except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
         return {"error": f"{type(error).__name__}: the step ended without an answer"}

@@ -18,7 +18,7 @@ class Setting:
     keeps: str
     because: str = ""
     changes: tuple[tuple[str, Any], ...] = ()  # of the recipe
-    parts: int = 1  # micro-batches per update
+    chunks: int = 1  # micro-batches per update
     single: bool = True  # one change, not several at once
     how: str = ""  # what a person would write
     mapped: bool = False  # the C library maps every block, and leaves no holes
@@ -49,10 +49,10 @@ def settings_for(kind: str, batch: int, facts: dict[str, Any]) -> list[Setting]:
         keeps, why = "equivalent", "BatchNorm sees one micro-batch at a time"
     elif facts.get("dropout"):
         keeps, why = "equivalent", "other dropout masks, where the script accumulates by itself"
-    for parts in (2, 4, 8, 16):
-        if batch % parts == 0 and batch // parts >= 1:
-            name = f"micro-batch {batch // parts} × {parts}"
-            found.append(Setting(name, keeps, why, (("accumulates", True),), parts, how=f"HOLTER_SPLIT={parts}"))
+    for chunks in (2, 4, 8, 16):
+        if batch % chunks == 0 and batch // chunks >= 1:
+            name = f"micro-batch {batch // chunks} × {chunks}"
+            found.append(Setting(name, keeps, why, (("accumulates", True),), chunks, how=f"HOLTER_SPLIT={chunks}"))
     if not facts.get("precision"):
         bf16 = (("precision", "bf16"),)
         how = f'torch.autocast("{kind}", torch.bfloat16)'

@@ -39,8 +39,8 @@ class Stepped:
             return False
         last, before = found[-1], found[-2]
         more = last.peak - before.peak if last.rows > before.rows else 0
-        room = (self.memory - max(last.began, base)) * SMALL
-        return 2 * last.seconds < LONG and last.peak + 2 * max(0, more) - max(last.began, base) < room
+        budget = (self.memory - max(last.began, base)) * SMALL
+        return 2 * last.seconds < LONG and last.peak + 2 * max(0, more) - max(last.began, base) < budget
 
     def peak(self, rows: int) -> Interval:
         return self.fit.at(rows, 0)
@@ -67,13 +67,13 @@ def plan_by_steps(torch: Any, recipe: Recipe, kind: str, memory: int | None, bas
         "memory_from": found.memory_from,
         "counts": "the process" if kind == "cpu" else "tensors on the device",
         "batch": recipe.rows,
-        "peak": found.peak(recipe.rows).told(),
+        "peak": found.peak(recipe.rows).as_dict(),
         "parts": {},
         "phase": "",
         "context": found.context,
         "fits": found.fits(recipe.rows),
-        "curve": [{"batch": n, **found.peak(n).told()} for n in curve],
-        "largest": {"batch": best, **(found.peak(best).told() if best else {})},
+        "curve": [{"batch": n, **found.peak(n).as_dict()} for n in curve],
+        "largest": {"batch": best, **(found.peak(best).as_dict() if best else {})},
         "measured": [{"batch": m.rows, "peak": m.peak, "seconds": m.seconds} for m in found.seen],
         "notes": [
             f"fake tensors can't run this step ({why}): the plan is made from {len(found.seen)} small real steps"

@@ -53,7 +53,7 @@ class Processes:
         self._gone: dict[str, int] = {}
         self._gone_ticks = 0
         self._gone_system = 0
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def read(self, tree: Tree) -> Reading:
         now = self._clock()
@@ -140,8 +140,8 @@ class Processes:
             counts = [value for known in seen.values() if (value := known.counter(name)) is not None]
             if counts or name in self._gone:
                 # A child's I/O reaches its parent's file with the parent's next reading: never step back.
-                total[name] = max(sum(counts) + self._gone.get(name, 0), self._told.get(name, 0))
-                self._told[name] = total[name]
+                total[name] = max(sum(counts) + self._gone.get(name, 0), self._reported.get(name, 0))
+                self._reported[name] = total[name]
         rows.sort(key=lambda row: row["rss"], reverse=True)
         total["list"] = rows[:LARGEST]
         return total

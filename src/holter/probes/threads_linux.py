@@ -81,9 +81,9 @@ class Threads:
         reading: dict[str, Any] = {"list": rows, "wall": wall, "cpu": round(sum(row.cpu for row in busy), 4)}
         waits = [row.wait for row in busy if row.wait is not None]
         if waits:
-            for told, row in zip(rows, busy, strict=False):
+            for shown, row in zip(rows, busy, strict=False):
                 if row.wait is not None:
-                    told["wait"] = round(row.wait, 4)
+                    shown["wait"] = round(row.wait, 4)
             reading["wait"] = round(sum(waits), 4)
             reading["wanting"] = sum(row.cpu + (row.wait or 0.0) >= WANTS for row in busy)
         return reading

@@ -62,12 +62,12 @@ class Follower:
             if name.endswith(".gz"):
                 if begin:
                     return []
-                raw, _whole = lines.load(path)
+                raw, _complete = lines.load(path)
                 self._read[name] = len(raw) or 1
                 return lines.parse(raw, self._room)[0]
             raw = lines.read_from(path, begin, _AT_ONCE)
         except OSError:
             return []
-        whole = raw[: raw.rfind(b"\n") + 1]
-        self._read[name] = begin + len(whole)
-        return lines.parse(whole, self._room)[0]
+        complete = raw[: raw.rfind(b"\n") + 1]
+        self._read[name] = begin + len(complete)
+        return lines.parse(complete, self._room)[0]

@@ -16,13 +16,13 @@ def gather(agent_dir: Path, folder: Path) -> bool:
         entries = list(os.scandir(agent_dir))
     except OSError:
         return True
-    whole = True
+    all_moved = True
     for entry in entries:
         if entry.name[:1].isdigit():  # else not an agent's
-            whole = bring_home(Path(entry.path), folder) and whole
-    if whole:
+            all_moved = bring_home(Path(entry.path), folder) and all_moved
+    if all_moved:
         shutil.rmtree(agent_dir, ignore_errors=True)
-    return whole
+    return all_moved
 
 
 def bring_home(source: Path, folder: Path) -> bool:

@@ -153,11 +153,11 @@ def load(path: Path, most: int = _MOST_BYTES) -> tuple[bytes, bool]:
 def read_file(path: Path, room: Room | None = None) -> tuple[list[dict[str, Any]], int]:
     """All whole lines of a file, packed or not, and how many were not whole; a damaged end costs only itself."""
     try:
-        raw, whole = load(path)
+        raw, complete = load(path)
     except OSError:
         return [], 1
     lines, bad = parse(raw, room)
-    return lines, bad if whole else max(bad, 1)
+    return lines, bad if complete else max(bad, 1)
 
 
 def _unpack(raw: bytes, most: int) -> tuple[bytes, bool]:

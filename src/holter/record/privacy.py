@@ -51,7 +51,7 @@ _OF_A_KEY = frozenset(
     ("api", "access", "private", "encryption", "account", "secret", "session", "signing", "shared", "master", "service",
      "auth", "ssh")
 )  # fmt: skip
-_SAYS_NOTHING = frozenset(("value", "string", "str", "text", "header", "base", "hex"))  # --token-value
+_MEANINGLESS_ENDINGS = frozenset(("value", "string", "str", "text", "header", "base", "hex"))  # --token-value
 # --secrets-file: where it lies, or what it is called.
 _ABOUT = frozenset(
     ("file", "path", "dir", "folder", "name", "type", "env", "var", "length", "len", "size", "dim", "count", "manager",
@@ -68,7 +68,7 @@ _PLAIN = re.compile(r"[a-z]+(?:[._-][a-z]+)*\d{0,3}|[A-Z]+(?:_[A-Z]+)*|[A-Z][a-z
 def _secret_name(name: str, value: str) -> bool:
     """Whether a name says that its value is a secret; a switch is none, nor is a size, nor a `key` that is a word."""
     words = [word.lower() for word in _WORDS.findall(name[-120:])]
-    while words and words[-1] in _SAYS_NOTHING:
+    while words and words[-1] in _MEANINGLESS_ENDINGS:
         words.pop()
     bare = value.strip("\"'")
     if not words or not bare or _SWITCH.fullmatch(bare) or words[-1] in _ABOUT:

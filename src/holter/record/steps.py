@@ -10,7 +10,7 @@ from holter.record import ring_format as f
 from holter.record.ring_reader import Slot
 
 _SPLIT = ("data", "forward", "backward", "optimizer")
-_PARTS = ("other", *_SPLIT)
+_PHASES = ("other", *_SPLIT)
 _BETWEEN = ("validation", "checkpoint", "compile")
 
 
@@ -32,7 +32,7 @@ def window(pid: int, slots: Iterable[Slot], offset: float) -> dict[str, Any] | N
 
 
 def _single(pid: int, slot: Slot, offset: float) -> dict[str, Any]:
-    time, low, high, full, full_time, *parts = slot.figures[:9]
+    time, low, high, full, full_time, *phase_ns = slot.figures[:9]
     line: dict[str, Any] = {"k": "steps", "t": slot.time + offset, "m": slot.time, "pid": pid, "n": slot.count}
     line |= {"first": slot.step - slot.count + 1, "last": slot.step}
     line["sum"] = time * 1e-9
@@ -43,7 +43,7 @@ def _single(pid: int, slot: Slot, offset: float) -> dict[str, Any]:
     # Of short steps only some were split into phases: what they spent stands for all.
     scale = time / full_time * 1e-9 if full and full_time else 0.0
     if scale:
-        split = {name: ns * scale for name, ns in zip(_SPLIT, parts, strict=True)}
+        split = {name: ns * scale for name, ns in zip(_SPLIT, phase_ns, strict=True)}
         line |= {"other": max(0.0, line["sum"] - sum(split.values())), **split}
     line |= {name: ns * 1e-9 for name, ns in zip(_BETWEEN, slot.figures[9:12], strict=True) if ns}
     line |= {"epoch": slot.epoch, "batch": slot.batch, "seq": slot.seq}
@@ -97,7 +97,7 @@ def merge(early: dict[str, Any], late: dict[str, Any]) -> dict[str, Any]:
     with_steps = [line for line in (early, late) if line.get("n")]
     merged["first"] = (with_steps or [early])[0].get("first", late.get("first"))
     merged["last"] = max(line.get("last", 0) for line in with_steps or [early, late])
-    for name in ("n", "sum", "lost", *_PARTS, *_BETWEEN):
+    for name in ("n", "sum", "lost", *_PHASES, *_BETWEEN):
         if name in early or name in late:
             merged[name] = early.get(name, 0) + late.get(name, 0)
     for name, pick in (("min", min), ("max", max)):

@@ -132,7 +132,7 @@ class RecordWriter:
             packed = path.with_name(path.name + ".gz")
             source = packed if packed.exists() else path
             try:
-                raw, _whole = lines.load(source)
+                raw, _complete = lines.load(source)
                 found, _bad = lines.parse(raw)
                 data = b"".join(lines.dump(line) for line in thin(found, interval))
                 self.replace(f"{place.TIMELINE}/{packed.name}", lines.pack(data))

@@ -61,7 +61,7 @@ def _wrote_checkpoints(record: Record) -> bool:
     return any((line.checkpoint or 0.0) > 0 for line in record.of(StepWindow))
 
 
-def told(ruling: Ruling, verdict: Verdict, *, resumes: bool) -> dict[str, Any]:
+def restart_fields(ruling: Ruling, verdict: Verdict, *, resumes: bool) -> dict[str, Any]:
     """The words of a restart, for the record and for the user."""
     assert ruling.remedy is not None
     claim = verdict.ending.claim.removeprefix("The run ")

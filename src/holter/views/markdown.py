@@ -25,7 +25,7 @@ def markdown_of(document: dict[str, Any]) -> str:
     if document["interventions"]:
         lines += ["**Healing**", "", *(_act(act) for act in document["interventions"]), ""]
     if document["told"]:
-        lines += ["**Reported while it ran**", "", *(f"- {plain(told)}" for told in document["told"]), ""]
+        lines += ["**Reported while it ran**", "", *(f"- {plain(sentence)}" for sentence in document["told"]), ""]
     lines += ["**Environment**", "", "| | |", "|---|---|"]
     lines += [f"| {plain(name)} | {plain(value)} |" for name, value in document["environment"]]
     lines += ["", *_folded("Stacks", _stacks(document["stacks"]))]

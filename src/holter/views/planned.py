@@ -37,42 +37,42 @@ class Plan:
     __repr__ = __str__
 
 
-def write_plan(told: Mapping[str, Any], stream: TextIO, *, width: int = 80, color: bool | None = None) -> None:
+def write_plan(plan: Mapping[str, Any], stream: TextIO, *, width: int = 80, color: bool | None = None) -> None:
     """Write a plan as a page."""
     tint = wants_color(stream) if color is None else color
     wide = max(60, min(width, 120))
-    fits = bool(told["fits"])
+    fits = bool(plan["fits"])
     mark, style = ("✓", "good") if fits else ("✗", "bad")
-    where = _DEVICES.get(str(told["device"]), str(told["device"]))
+    where = _DEVICES.get(str(plan["device"]), str(plan["device"]))
     verdict = "fits" if fits else "may not fit"
-    at = f", with its peak in {told['phase']}" if told.get("phase") else ""
+    at = f", with its peak in {plan['phase']}" if plan.get("phase") else ""
     head = fold(
-        f"{mark} a batch of {count(told['batch'])} needs {_about(told['peak'])} on {where}{at}: "
-        f"it {verdict} into {size(told['memory'])} ({clean(told['memory_from'])})",
+        f"{mark} a batch of {count(plan['batch'])} needs {_about(plan['peak'])} on {where}{at}: "
+        f"it {verdict} into {size(plan['memory'])} ({clean(plan['memory_from'])})",
         wide, "", "  ",
     )  # fmt: skip
     lines = [paint(head[0][:1], style, tint) + paint(head[0][1:], "bold", tint)]
     lines += [paint(line, "bold", tint) for line in head[1:]]
-    lines += _block("Parts", _parts(told), tint)
-    lines += _block("Batch", _curve(told), tint)
-    best = told["largest"]
-    said = "not even one sample fits"
+    lines += _block("Parts", _parts(plan), tint)
+    lines += _block("Batch", _curve(plan), tint)
+    best = plan["largest"]
+    text = "not even one sample fits"
     if best["batch"]:
-        said = f"{count(best['batch'])}, with {_about(best)}"
-    largest = fold(said, wide - _INDENT)
-    more = told.get("largest_without_holes")
+        text = f"{count(best['batch'])}, with {_about(best)}"
+    largest = fold(text, wide - _INDENT)
+    more = plan.get("largest_without_holes")
     if more:
-        said = f"{count(more['batch'])}, with {_about(more)}, in a process that is started with this variable "
-        said += "(no holes in its heap):"
-        largest += fold(said, wide - _INDENT)
+        text = f"{count(more['batch'])}, with {_about(more)}, in a process that is started with this variable "
+        text += "(no holes in its heap):"
+        largest += fold(text, wide - _INDENT)
     lines += _block("Largest", largest, tint)
     lines += [clean(f"  {name}={value}") for name, value in (more["environ"].items() if more else ())]
-    lines += _block("Settings", _settings(told, wide - _INDENT), tint)
-    most = told.get("buys_most")
+    lines += _block("Settings", _settings(plan, wide - _INDENT), tint)
+    most = plan.get("buys_most")
     if most:
-        said = f"{most['name']} takes most off the peak: {size(most['saves'])} ({KEEPS[most['keeps']]})"
-        lines += _block("Most", fold(said, wide - _INDENT), tint)
-    lines += _block("Note", [line for note in _notes(told) for line in fold(clean(note), wide - _INDENT)], tint)
+        text = f"{most['name']} takes most off the peak: {size(most['saves'])} ({KEEPS[most['keeps']]})"
+        lines += _block("Most", fold(text, wide - _INDENT), tint)
+    lines += _block("Note", [line for note in _notes(plan) for line in fold(clean(note), wide - _INDENT)], tint)
     stream.write(encodable("\n".join(lines) + "\n", stream))
 
 
@@ -87,32 +87,32 @@ def _about(peak: Mapping[str, int]) -> str:
     return f"about {size(peak['likely'])} ({size(peak['low'])} to {size(peak['high'])})"
 
 
-def _parts(told: Mapping[str, Any]) -> list[str]:
-    parts = dict(told.get("parts") or {})
-    if told.get("context"):
-        parts["context"] = told["context"]
+def _parts(plan: Mapping[str, Any]) -> list[str]:
+    parts = dict(plan.get("parts") or {})
+    if plan.get("context"):
+        parts["context"] = plan["context"]
     names = {"optimizer": "optimizer state", "context": "driver, besides"}
-    if told["device"] == "cpu":
+    if plan["device"] == "cpu":
         names["framework"] = "framework, holes"
-    whole = max(1, told["peak"]["likely"])
+    likely = max(1, plan["peak"]["likely"])
     lines = []
     for name, amount in parts.items():
-        bar = "█" * round(24 * amount / whole)
+        bar = "█" * round(24 * amount / likely)
         lines.append(f"{names.get(name, name):<18}{size(amount):>9}  {bar}".rstrip())
     return lines
 
 
-def _curve(told: Mapping[str, Any]) -> list[str]:
-    best = told["largest"]["batch"]
-    rows = [row for row in told["curve"] if row["batch"] != best or row["batch"] == told["batch"]][:6]
+def _curve(plan: Mapping[str, Any]) -> list[str]:
+    best = plan["largest"]["batch"]
+    rows = [row for row in plan["curve"] if row["batch"] != best or row["batch"] == plan["batch"]][:6]
     wide = [max(len(count(row["batch"])), len(size(row["likely"]))) for row in rows]
     names = "  ".join(count(row["batch"]).rjust(w) for row, w in zip(rows, wide, strict=True))
     peaks = "  ".join(size(row["likely"]).rjust(w) for row, w in zip(rows, wide, strict=True))
     return [names, peaks]
 
 
-def _settings(told: Mapping[str, Any], wide: int) -> list[str]:
-    rows = told.get("settings") or []
+def _settings(plan: Mapping[str, Any], wide: int) -> list[str]:
+    rows = plan.get("settings") or []
     if not rows:
         return []
     longest = min(32, max(len(row["name"]) for row in rows))
@@ -125,12 +125,12 @@ def _settings(told: Mapping[str, Any], wide: int) -> list[str]:
     return lines
 
 
-def _notes(told: Mapping[str, Any]) -> list[str]:
-    notes = list(told.get("notes") or [])
-    blank = {row["speed_because"] for row in told.get("settings") or [] if row["speed"] is None}
+def _notes(plan: Mapping[str, Any]) -> list[str]:
+    notes = list(plan.get("notes") or [])
+    blank = {row["speed_because"] for row in plan.get("settings") or [] if row["speed"] is None}
     notes += [f"speed is left out: {why}" for why in sorted(blank) if why]
-    if told.get("seconds"):
-        measured = [count(row["batch"]) for row in told.get("measured") or []]
+    if plan.get("seconds"):
+        measured = [count(row["batch"]) for row in plan.get("measured") or []]
         how = f"small real steps of {', '.join(measured)} samples" if measured else "no real step"
-        notes.append(f"planned in {told['seconds']:.1f} s, with {how}")
+        notes.append(f"planned in {plan['seconds']:.1f} s, with {how}")
     return notes

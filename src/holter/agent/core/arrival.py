@@ -63,7 +63,7 @@ class Agent:
             from .creation_sites import Census
 
             self._census = census = Census(self.say)
-            self.exit_hooks.last_acts.append(self.guard(lambda: census.tell(_EVER)))
+            self.exit_hooks.last_acts.append(self.guard(lambda: census.report(_EVER)))
         return self._census
 
     @property

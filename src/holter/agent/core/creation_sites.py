@@ -59,7 +59,7 @@ class Census:
         self._refs[number] = weakref.ref(thing, died)
         entry.made += 1
         entry.alive += 1
-        # The first is reported at once, so that a run that dies early has it; the rest at the pace of `tell`.
+        # The first is reported at once, so that a run that dies early has it; the rest at the pace of `report`.
         if entry.made == 1:
             self._report(entry, time.monotonic())
 
@@ -67,7 +67,7 @@ class Census:
         """In a forked child: what the parent made is the parent's to report."""
         self.sites = {}
 
-    def tell(self, now):
+    def report(self, now):
         """Say what has changed, at most once a second per line; called now and then from a step."""
         for site in list(self.sites.values()):
             if (site.made, site.alive) != site.reported and now - site.reported_at >= 1.0:

@@ -17,7 +17,7 @@ def allowance():
     if near(held(), free()):
         return 0
     known = host_memory.left()
-    found = min(_half_of_all() if known is None else known, before_the_wall())
+    found = min(_half_of_all() if known is None else known, free_below_soft_limit())
     return 0 if found >= UNLIMITED else max(0, found) // SHARE
 
 
@@ -29,7 +29,7 @@ def _half_of_all():
         return UNLIMITED
 
 
-def before_the_wall():
+def free_below_soft_limit():
     """Bytes that are free before the soft wall; beyond all measure where there is none."""
     budget = HostBudget()
     try:
@@ -52,7 +52,7 @@ def release():
 
 def free():
     """Bytes that this process may still take, before its limits and before the wall; None where nothing is known."""
-    found = [one for one in (host_memory.left(), before_the_wall()) if one is not None]
+    found = [one for one in (host_memory.left(), free_below_soft_limit()) if one is not None]
     return min(found) if found else None
 
 

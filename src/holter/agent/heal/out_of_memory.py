@@ -15,7 +15,7 @@ _WORDS = (
     "could not create a memory",  # oneDNN
 )
 # oneDNN says no more than this when it gets no pages for its code: memory, where there is a wall before it.
-_AT_A_WALL = ("could not create a primitive", "could not execute a primitive")
+_AT_SOFT_LIMIT = ("could not create a primitive", "could not execute a primitive")
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -64,16 +64,16 @@ def is_oom(error):
     if not isinstance(error, RuntimeError):  # torch.OutOfMemoryError is one too
         return False
     words = str(error).lower()
-    return any(word in words for word in _WORDS) or (broke_onednn(error) and _has_wall())
+    return any(word in words for word in _WORDS) or (broke_onednn(error) and _has_soft_limit())
 
 
 def broke_onednn(error):
     """Tell whether oneDNN found no memory for its code: it then makes none in this thread any more, however much there
     is."""
-    return any(word in str(error).lower() for word in _AT_A_WALL)
+    return any(word in str(error).lower() for word in _AT_SOFT_LIMIT)
 
 
-def _has_wall():
+def _has_soft_limit():
     return resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY
 
 

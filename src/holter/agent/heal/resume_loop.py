@@ -396,9 +396,9 @@ def write(path, frame, tensors, lasting):
     """Write to a new file and put it in its place; returns its size."""
     rows = [(str(tensor.dtype).partition(".")[2], tuple(tensor.shape), _bytes(tensor)) for tensor in tensors]
     head = pickle.dumps((frame, rows), 4)
-    part = path + ".part"
+    unfinished = path + ".part"
     try:
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", 0) as file:
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", 0) as file:
             _all(file, _HEAD.pack(_MAGIC, len(head)))
             _all(file, head)
             for tensor, row in zip(tensors, rows):  # noqa: B905 - newer than 3.9
@@ -407,11 +407,11 @@ def write(path, frame, tensors, lasting):
             if lasting:
                 os.fsync(file.fileno())
             size = file.tell()
-        os.replace(part, path)
+        os.replace(unfinished, path)
         return size
     except OSError:
-        if os.path.exists(part):
-            os.unlink(part)  # half of it would only hold the space that is missing
+        if os.path.exists(unfinished):
+            os.unlink(unfinished)  # half of it would only hold the space that is missing
         raise
 
 

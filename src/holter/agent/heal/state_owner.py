@@ -299,7 +299,7 @@ class Trainings:
 
 # --- Checkpoints that a Trainer has written in this run, by the training they belong to: noted when they are complete
 
-_SAY_EVERY = 60.0
+_REPORT_EVERY_S = 60.0
 
 
 class Checkpoints:
@@ -322,7 +322,7 @@ class Checkpoints:
         line = {"training": training.number, **known}
         with open(self.path, "a") as file:
             file.write(json.dumps(line) + "\n")
-        self.say_state(step, epoch)
+        self.report_state(step, epoch)
 
     def done(self, training):
         """A training is done; it is not gone on from again."""
@@ -332,10 +332,10 @@ class Checkpoints:
         except Exception as error:
             self.agent.guard.caught("done", error)
 
-    def say_state(self, step, epoch):
+    def report_state(self, step, epoch):
         """Tell that there is a state to go on from: the first time, and now and then."""
         now = monotonic()
-        if self.reported_at is None or now >= self.reported_at + _SAY_EVERY:
+        if self.reported_at is None or now >= self.reported_at + _REPORT_EVERY_S:
             self.reported_at = now
             self.agent.say("state", source=self.source, step=int(step), epoch=int(epoch))
 
@@ -349,12 +349,12 @@ class Checkpoints:
         found = [one for one in lines if newest[one["path"]] is one and one["training"] == training.number]
         return next((one for one in reversed(found) if is_complete(one["path"])), None)
 
-    def say_goes_on(self, found, because):
+    def report_going_on(self, found, because):
         """Tell that a checkpoint of this run is gone on from."""
         text = "goes on after step %d, from %s" % (found["step"], os.path.basename(found["path"]))
-        self.say_resumed(found["step"], found["step"], text, because)
+        self.report_resumed(found["step"], found["step"], text, because)
 
-    def say_resumed(self, step, passed, text, because):
+    def report_resumed(self, step, passed, text, because):
         """Tell from where this process goes on, and how many steps it passes over by that."""
         self.agent.say(
             "intervention", act="resume", keeps="equivalent", step=self.agent.beat.steps + 1, because=because,

@@ -71,9 +71,9 @@ class Calls:
         spent = {}
         for code, called in callers.items():
             self._place(code, called, spent)
-        whole = sum(spent.values())
-        if self.ops and whole:
-            self.ran = {key: round(self.ops * took / whole) for key, took in spent.items()}
+        total = sum(spent.values())
+        if self.ops and total:
+            self.ran = {key: round(self.ops * took / total) for key, took in spent.items()}
 
     def _add(self, callers, code, callee, n, took):
         if n <= 0 or not isinstance(code, CodeType) or not is_user_file(code.co_filename):

@@ -39,8 +39,8 @@ def describe(name, array, clock):
     numpy = sys.modules["numpy"]
     if array.dtype.kind not in "fc" and array.dtype.name != "bfloat16":
         return None
-    told = {"name": name, "dtype": array.dtype.name, "max": 0.0, "of": len(array) if array.ndim else 1}
-    rows = array.reshape(told["of"], -1) if array.ndim and array.size and array.size <= _MAX_ELEMENTS else None
+    fields = {"name": name, "dtype": array.dtype.name, "max": 0.0, "of": len(array) if array.ndim else 1}
+    rows = array.reshape(fields["of"], -1) if array.ndim and array.size and array.size <= _MAX_ELEMENTS else None
     if rows is None:
         return None
     step = max(1, _PIECE // max(rows.shape[1], 1))
@@ -48,51 +48,51 @@ def describe(name, array, clock):
     with numpy.errstate(all="ignore"):
         for begin in range(0, len(rows), step):
             if clock.over():
-                told["cut"] = True
+                fields["cut"] = True
                 break
             piece = rows[begin : begin + step]
             fine = numpy.isfinite(piece)
             if not fine.all():
-                if "row" not in told:
+                if "row" not in fields:
                     wrong = numpy.flatnonzero(~fine.all(1))
-                    told.update(row=begin + int(wrong[0]), bad="nan" if numpy.isnan(piece[wrong]).any() else "inf")
+                    fields.update(row=begin + int(wrong[0]), bad="nan" if numpy.isnan(piece[wrong]).any() else "inf")
                     columns = numpy.flatnonzero((~fine).all(0))
                     if array.ndim == 2 and len(piece) > 1 and 0 < len(columns) < piece.shape[1]:
-                        told["feature"] = int(columns[0])
-                told["samples"] = told.get("samples", 0) + int((~fine.all(1)).sum())
+                        fields["feature"] = int(columns[0])
+                fields["samples"] = fields.get("samples", 0) + int((~fine.all(1)).sum())
                 piece = numpy.where(fine, piece, 0)
             sizes = numpy.abs(piece).max(1).astype("float64")
             top = int(sizes.argmax())
-            if sizes[top] > told["max"]:
-                told["max"], worst = float(sizes[top]), begin + top
+            if sizes[top] > fields["max"]:
+                fields["max"], worst = float(sizes[top]), begin + top
             usual = min(inf if usual is None else usual, float(numpy.median(sizes)))
-    if "bad" not in told and usual is not None and told["of"] >= 8 and told["max"] > _OUTLIER * max(usual, 1e-3):
-        told.update(bad="outlier", row=worst, usual=short(usual))
-    told["max"] = short(told["max"])
-    return told
+    if "bad" not in fields and usual is not None and fields["of"] >= 8 and fields["max"] > _OUTLIER * max(usual, 1e-3):
+        fields.update(bad="outlier", row=worst, usual=short(usual))
+    fields["max"] = short(fields["max"])
+    return fields
 
 
 def of_named(named, clock):
     """Weights together: how many are not finite, the first of them, the largest magnitude."""
-    told: dict = {"bad": 0, "of": 0, "max": 0.0, "dtype": ""}
+    fields: dict = {"bad": 0, "of": 0, "max": 0.0, "dtype": ""}
     for name, value in named:
         if clock.over():
-            told["cut"] = True
+            fields["cut"] = True
             break
         array = as_array(value)
         if array is None or array.dtype.kind not in "fc" or not array.size:
             continue
         numpy = sys.modules["numpy"]  # it is there: it has made the array
-        told["of"] += 1
-        told["dtype"] = told["dtype"] or array.dtype.name
+        fields["of"] += 1
+        fields["dtype"] = fields["dtype"] or array.dtype.name
         with numpy.errstate(all="ignore"):
             fine = numpy.isfinite(array)
             if not fine.all():
-                told["bad"] += 1
-                told.setdefault("first", name)
-                told["last"] = name
+                fields["bad"] += 1
+                fields.setdefault("first", name)
+                fields["last"] = name
                 array = array[fine]
             if array.size:
-                told["max"] = max(told["max"], float(numpy.abs(array).max()))
-    told["max"] = short(told["max"])
-    return told if told["of"] else {}
+                fields["max"] = max(fields["max"], float(numpy.abs(array).max()))
+    fields["max"] = short(fields["max"])
+    return fields if fields["of"] else {}

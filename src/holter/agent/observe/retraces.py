@@ -20,12 +20,12 @@ SCALAR, SHAPE, CLOSURE = "scalar", "shape", "closure"
 
 class _Entry:
     __slots__ = ("call", "changes", "count", "draws", "fields", "functions", "graph", "limit", "maker", "owners",
-                 "seconds", "told", "told_at", "use", "usual")  # fmt: skip
+                 "reported", "reported_at", "seconds", "use", "usual")  # fmt: skip
 
     def __init__(self, fields):
         self.fields = fields
-        self.count = self.functions = self.owners = self.told = 0
-        self.seconds = self.told_at = 0.0
+        self.count = self.functions = self.owners = self.reported = 0
+        self.seconds = self.reported_at = 0.0
         self.changes = {}  # (kind, argument) -> [how often, examples]
         self.call = self.maker = self.use = None
         self.limit = 0
@@ -39,7 +39,7 @@ class Retraces:
     def __init__(self, agent):
         self.say = agent.say
         self.beat = agent.beat
-        agent.exit_hooks.last_acts.insert(0, agent.guard(lambda: self.tell(_EVER)))
+        agent.exit_hooks.last_acts.insert(0, agent.guard(lambda: self.report(_EVER)))
         self.places = {}
         self.lines = 0
 
@@ -64,14 +64,14 @@ class Retraces:
         entry.call = call or entry.call
         entry.maker = maker or entry.maker
         self._count(entry, changed)
-        self._tell(entry, monotonic())
+        self._report(entry, monotonic())
 
     def given_up(self, entry, changed=None):
         """The compiler has reached its limit for this one, and runs it uncompiled from here on."""
         entry.limit = entry.count
         self._count(entry, changed)
-        entry.told_at = 0.0
-        self._tell(entry, monotonic())
+        entry.reported_at = 0.0
+        self._report(entry, monotonic())
 
     def _count(self, entry, changed):
         if changed is None:
@@ -87,18 +87,18 @@ class Retraces:
         if example and len(known[1]) < _EXAMPLES and example not in known[1]:
             known[1].append(example)
 
-    def tell(self, now=None):
+    def report(self, now=None):
         """Say what has changed since it was last said; called about once a second."""
         now = now or monotonic()
         for entry in self.places.values():
-            if entry.count != entry.told:
-                self._tell(entry, now)
+            if entry.count != entry.reported:
+                self._report(entry, now)
 
-    def _tell(self, entry, now):
-        if (entry.count > _FREELY and now - entry.told_at < _PAUSE) or self.lines >= _LINES:
+    def _report(self, entry, now):
+        if (entry.count > _FREELY and now - entry.reported_at < _PAUSE) or self.lines >= _LINES:
             return
         self.lines += 1
-        entry.told, entry.told_at = entry.count, now
+        entry.reported, entry.reported_at = entry.count, now
         more: dict = {
             "changes": [
                 {"kind": kind, "argument": argument, "count": n, "examples": examples}

@@ -23,7 +23,7 @@ class Saves:
         self.depth = 0
         self.count = self.at_step = self.every = 0
         self.waiting = None  # folder, bytes, when
-        self.told = False
+        self.reported = False
 
     def around(self, holder, name, path_of, failed=None):
         """Stand around a function that writes a checkpoint; `path_of` finds the path among its arguments.
@@ -70,7 +70,7 @@ class Saves:
         self.every, self.at_step = beat.steps - self.at_step, beat.steps
         folder = os.path.dirname(path)
         self.waiting = (folder, took, monotonic()) if _free(folder)[0] < _ROOMY * took else None
-        self.told = self.told and self.waiting is not None
+        self.reported = self.reported and self.waiting is not None
 
     def look(self):
         """Now and then, between two steps."""
@@ -79,8 +79,8 @@ class Saves:
         folder, took, _ = self.waiting
         self.waiting = None
         free, total = _free(folder)
-        if free < took and not self.told:
-            self.told = True
+        if free < took and not self.reported:
+            self.reported = True
             self.agent.say(
                 "no-room", path=folder, bytes=took, free=free, total=total, saves=self.count, every=self.every,
                 step=self.at_step,
@@ -102,8 +102,8 @@ def _path(target):
 
 
 def _free(folder):
-    room = os.statvfs(folder)
-    return room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
+    space = os.statvfs(folder)
+    return space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
 
 
 def saves_of(agent):
@@ -118,14 +118,14 @@ def saves_of(agent):
 # miss
 
 
-def tell(agent, target):
+def report_failure(agent, target):
     """Say what is free where `target`, a path or an open file, was to be written."""
     path = _path(target)
     if path is None:
         return
     folder = os.path.dirname(path)
-    room = os.statvfs(folder)
+    space = os.statvfs(folder)
     agent.say(
-        "save-failed", path=folder, free=room.f_bavail * room.f_frsize, total=room.f_blocks * room.f_frsize,
-        inodes_free=room.f_favail,
+        "save-failed", path=folder, free=space.f_bavail * space.f_frsize, total=space.f_blocks * space.f_frsize,
+        inodes_free=space.f_favail,
     )  # fmt: skip

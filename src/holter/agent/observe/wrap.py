@@ -48,14 +48,14 @@ class StepErrors:
         self.agent = agent
         self.beat = beat
         self.count = 0
-        self.told = None
+        self.reported = None
 
-    def left_by(self, error):
+    def raised_through(self, error):
         """Keep the wrapper's own line out of the traceback, and note the error once, whatever wrappers it passes."""
         drop_own_frame(error)
-        if isinstance(error, StopIteration) or not isinstance(error, Exception) or self.told == id(error):
+        if isinstance(error, StopIteration) or not isinstance(error, Exception) or self.reported == id(error):
             return
-        self.told = id(error)
+        self.reported = id(error)
         self.count += 1
         if self.count <= _MAX_STEP_ERRORS:
             try:

@@ -27,13 +27,13 @@ _SHARE = 0.003
 _MAX_WALK_S = 0.05
 _NODES = 30_000
 _GROWN = 6 << 20  # less growth than this is nobody's leak
-_SAID = 60
+_MAX_CENSUSES = 60
 _KNOWN = 1000  # names that are remembered from census to census
 _ROWS = 10
 _EARLY_FORKS = 64  # workers that are made anew with each epoch are looked at like this in the first epochs only
 _YOUNG = 5.0  # seconds in which a forked worker looks more often
 _DATASET_LOOK = 0.005
-_WORTH_TELLING = 16 << 20  # bytes in a dataset
+_DATASET_MIN_BYTES = 16 << 20  # bytes in a dataset
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -66,7 +66,7 @@ class RetainedGrowth:
         self.inherited = own_memory()
         self.early = forks <= _EARLY_FORKS
 
-    def begin(self, dataset, tell):
+    def begin(self, dataset, report):
         """In a worker, before its first batch: what lies in the dataset now is no growth of its own.
 
         One of the first that were forked says what it is: a fast death leaves nobody to ask.
@@ -74,13 +74,13 @@ class RetainedGrowth:
         try:
             self._begin(monotonic(), 0, [own_memory(), 0])
             if self.inherited:
-                self._look_at_dataset(dataset, tell and self.early)
+                self._look_at_dataset(dataset, report and self.early)
         except Exception as error:
             if of_a_handler(error):
                 raise
             self.agent.guard.caught("retained", error)
 
-    def _look_at_dataset(self, dataset, tell):
+    def _look_at_dataset(self, dataset, report):
         begun = clock()
         walk = Walk(self.kinds, _NODES, begun + _DATASET_LOOK)
         with self._undisturbed():
@@ -91,15 +91,15 @@ class RetainedGrowth:
                 size = note.estimate.host + note.estimate.device
                 if len(self.known) < _KNOWN:
                     self.known[self._key(number, note)] = (0, note.length, size, note.nodes)
-                if size >= _WORTH_TELLING:
+                if size >= _DATASET_MIN_BYTES:
                     rows.append(self._row(note))
             walk.queue.clear()
-        if rows and tell:
+        if rows and report:
             rows = sorted(rows, key=lambda row: -row["bytes"])[:_ROWS]
             rss = self.base[2]
             self.agent.say(
                 "held", step=0, step_before=0, rss=rss, rss_before=rss, census=0, list=rows, looked_at=walk.visited,
-                all=walk.whole, took=round(clock() - begun, 5), role=self.agent.role,
+                all=walk.complete, took=round(clock() - begun, 5), role=self.agent.role,
             )  # fmt: skip
 
     def tick(self, step, dataset=None):
@@ -125,7 +125,7 @@ class RetainedGrowth:
         grown = self._grown(held)
         if dataset is not None and self.private is not None and self.private.grew(now, held[0]):
             grown = True
-        if grown and self._affordable(now) and self.looks < _SAID:
+        if grown and self._affordable(now) and self.looks < _MAX_CENSUSES:
             self.census(now, step, held, dataset)
 
     def _begin(self, now, step, held):
@@ -138,9 +138,9 @@ class RetainedGrowth:
             self.private = PrivatePages(now, self.early)
 
     def _grown(self, held):
-        part = 0.015 if self.looks < 4 else 0.04
+        min_share = 0.015 if self.looks < 4 else 0.04
         pairs = zip(held, self.highest)  # noqa: B905 - Python 3.9 has no `strict`
-        return any(now - then >= max(_GROWN, part * then) for now, then in pairs)
+        return any(now - then >= max(_GROWN, min_share * then) for now, then in pairs)
 
     def _affordable(self, now):
         """Whether another census as long as the last would still be within the share of the time."""
@@ -165,7 +165,7 @@ class RetainedGrowth:
         before = self.first or self.base
         fields = {
             "step": step, "step_before": before[1], "rss": held[0], "rss_before": before[2], "census": self.looks,
-            "list": rows, "looked_at": walk.visited, "all": walk.whole, "took": round(self.cost, 5),
+            "list": rows, "looked_at": walk.visited, "all": walk.complete, "took": round(self.cost, 5),
             "role": self.agent.role,
         }  # fmt: skip
         if held[1] or before[3]:
@@ -173,7 +173,7 @@ class RetainedGrowth:
         if self.agent.beat.words[10]:  # W_BACKWARDS: within a step
             fields["backwards"] = self.agent.beat.words[10]
         if self.private is not None:
-            fields.update(private=self.private.told(), private_before=0)
+            fields.update(private=self.private.report(), private_before=0)
         if self.first is None:
             self.first = (now, step, *held)
         self.agent.say("held", **fields)

@@ -64,7 +64,7 @@ class PrivatePages:
             self._look(now, resident)
         return self.now - self.last >= max(_MORE, 0.05 * self.last)
 
-    def told(self):
+    def report(self):
         self.last = self.now
         return self.now
 

@@ -4,7 +4,7 @@ import sys
 from collections import deque
 from itertools import islice
 
-_PARTS = 8  # children of one thing that are looked at; the rest is taken to be like them
+_MAX_CHILDREN = 8  # children of one thing that are looked at; the rest is taken to be like them
 _DEPTH = 4
 _ENDS = 3  # elements from each end of a container, and from its middle
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, type(None), range, slice))
@@ -87,7 +87,7 @@ class Weigher:
         else:
             held = held_by(thing)
             load.add(times * (_OBJECT + (sys.getsizeof(held) if held.__class__ is dict else 8 * len(held))), "object")
-            parts, n = list(islice(held.values(), 2 * _PARTS)), len(held)
+            parts, n = list(islice(held.values(), 2 * _MAX_CHILDREN)), len(held)
         if depth < _DEPTH and parts:
             for part in parts:
                 self._into(load, part, depth + 1, times * n / len(parts))
@@ -102,8 +102,8 @@ class Weigher:
         if load.shape is None:
             load.shape = list(array.shape)[:6]
         if getattr(array.dtype, "hasobject", False) and array.size and depth < _DEPTH:
-            for part in array.flat[:_PARTS]:
-                self._into(load, part, depth + 1, times * array.size / min(array.size, _PARTS))
+            for part in array.flat[:_MAX_CHILDREN]:
+                self._into(load, part, depth + 1, times * array.size / min(array.size, _MAX_CHILDREN))
         if size < 4096:
             load.add(times * (size + 112), "array")  # small ones are told by number, not by where they lie
         else:

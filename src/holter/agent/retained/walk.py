@@ -82,7 +82,7 @@ class Walk:
         self.notes = {}  # id of the thing -> Note
         self.seen = {}  # id -> True; only valid during the walk, while the things are alive
         self.visited = 0
-        self.whole = True
+        self.complete = True
         self.queue = deque()
         self.graphs = 0  # variables whose graph was followed
         self.bound = 0  # the length of the dataset that is being walked, for caches in it
@@ -104,7 +104,7 @@ class Walk:
             seen[number] = True
             self.visited += 1
             if self.visited > self.most or (not self.visited % 16 and clock() > self.deadline):
-                self.whole = False
+                self.complete = False
                 break
             try:
                 self._visit(thing, spot, depth)

@@ -47,7 +47,7 @@ class TrainerPlan:
         total = self.first_step + self.planned if self.planned else 0
         if plan is not None:
             plan.known = True  # for good: a Trainer also draws from loaders before and after it trains
-            plan.told = (self.epochs, _as_int(per_epoch), total)
+            plan.reported = (self.epochs, _as_int(per_epoch), total)
         beat.plan(steps=total, per_epoch=_as_int(per_epoch), epochs=self.epochs)
         self.agent.say("plan", steps=total, epochs=self.epochs, steps_per_epoch=_as_int(per_epoch), source=self.source)
 

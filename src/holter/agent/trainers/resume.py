@@ -99,7 +99,7 @@ def arm(agent, trainer_class, way):
                     if name in signature.parameters:
                         bound.arguments.setdefault(name, value)
                 args, kwargs = bound.args[1:], bound.kwargs
-                notes.say_goes_on(found, way.because)
+                notes.report_going_on(found, way.because)
         except Exception as error:
             agent.guard.caught(way.train, error)
         try:

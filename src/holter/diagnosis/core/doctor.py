@@ -40,9 +40,9 @@ def verdict(record: RecordLike) -> Verdict:
 
 def _warned(record: RecordLike, findings: tuple[Finding, ...]) -> Iterator[Evidence]:
     """Give the warnings that went by, but for what a finding has told."""
-    told = [one.value for finding in findings for one in finding.evidence]
+    reported = [one.value for finding in findings for one in finding.evidence]
     for warning in warnings_printed(record):
-        if not any(value in warning.value for value in told):
+        if not any(value in warning.value for value in reported):
             yield warning
 
 
@@ -58,11 +58,11 @@ def diagnose(
     for rule in find_rules() if rules is None else rules:
         try:
             answer = rule.examine(record, ending)
-            said = [answer] if isinstance(answer, Finding) else list(answer or ())
+            answers = [answer] if isinstance(answer, Finding) else list(answer or ())
         except Exception as error:
             failed.append(f"{rule.cause}: {type(error).__name__}: {error}")
             continue
-        asked.extend((rule, finding) for finding in said)
+        asked.extend((rule, finding) for finding in answers)
     # A guess explains nothing away, except another guess.
     explain = [finding for rule, finding in asked if rule.explains]
     sure = {name for finding in explain if finding.grade != "hypothesis" for name in (finding.cause, finding.family)}
@@ -81,8 +81,8 @@ def diagnose(
 
 def run_of(record: RecordLike) -> dict[str, Any]:
     """Give what the schema says of the run itself."""
-    facts, left = record.facts, exit_of(record)
-    ends = [left.t] if left is not None else [event.t for event in record.of(Detached)]
+    facts, exited = record.facts, exit_of(record)
+    ends = [exited.t] if exited is not None else [event.t for event in record.of(Detached)]
     frameworks = {
         event.framework: event.version for event in record.of(Adapter) if event.framework and event.state != "declined"
     }

@@ -112,7 +112,7 @@ def frameworks_on(record: RecordLike) -> set[str]:
     return {event.framework for event in record.of(Adapter) if event.state == "on"}
 
 
-def wall(record: RecordLike, m: float | None) -> float | None:
+def wall_clock(record: RecordLike, m: float | None) -> float | None:
     """Turn a monotonic time of the record into wall-clock seconds."""
     started, mono = record.facts.started, record.facts.mono
     return None if m is None or started is None or mono is None else started + (m - mono)

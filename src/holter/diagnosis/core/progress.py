@@ -71,14 +71,14 @@ def _last_states(record: RecordLike) -> dict[int, AgentState]:
     return {state.pid: state for line in record.of(Sample) for state in line.agents if state.pid is not None}
 
 
-def _plan(record: RecordLike, pid: int, said: int | None) -> tuple[int | None, int | None, str]:
-    planned, epochs, source = said or None, None, ""
+def _plan(record: RecordLike, pid: int, steps_by_ring: int | None) -> tuple[int | None, int | None, str]:
+    planned, epochs, source = steps_by_ring or None, None, ""
     for event in record.of(Schedule):
         if event.pid not in (pid, None):
             continue
         epochs = event.epochs or epochs
         source = event.source or source
-        if not said:
+        if not steps_by_ring:
             planned = event.steps or planned
     return planned, epochs, source
 

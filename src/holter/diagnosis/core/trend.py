@@ -145,9 +145,9 @@ def largest_fall(points: Points) -> float:
     return fall
 
 
-def steepest(points: Points, part: float = 0.05) -> float:
+def steepest(points: Points, fraction: float = 0.05) -> float:
     """Give the largest rise within a part of the way."""
-    wide = part * (points[-1][0] - points[0][0])
+    wide = fraction * (points[-1][0] - points[0][0])
     best, begin = 0.0, 0
     for n, (x, value) in enumerate(points):
         while begin + 1 < n and x - points[begin][0] > wide:
@@ -174,17 +174,17 @@ def trend_of(points: Points, most: int = MAX_POINTS) -> Trend:
 
 
 def _shape(known: Points, body: Points, rise: float, keeps: float) -> str:
-    whole_way = known[-1][1] - known[0][1]
+    total_rise = known[-1][1] - known[0][1]
     if rise <= 0 or certainty(body) < (_SURE if len(body) >= 8 else 1.6):
         # A ramp and then a plateau: there was a rise, and it is over.
         early = [point for point in known if point[0] <= known[0][0] + (known[-1][0] - known[0][0]) / 3]
-        was = len(early) >= 3 and slope(early) > 0 and whole_way > 3 * _noise(known) and certainty(early) > 1.5
+        was = len(early) >= 3 and slope(early) > 0 and total_rise > 3 * _noise(known) and certainty(early) > 1.5
         return "levels-off" if was else "flat"
     if rise < 2 * _noise(body):
         return "flat"
-    if len(known) >= 8 and steepest(known) > _ONE_JUMP * max(whole_way, rise):
+    if len(known) >= 8 and steepest(known) > _ONE_JUMP * max(total_rise, rise):
         return "jump"
-    if largest_fall(known) > 0.5 * max(whole_way, rise):
+    if largest_fall(known) > 0.5 * max(total_rise, rise):
         return "saw"
     if keeps < _SLOWED or _stands_still(body, rise):
         return "levels-off"

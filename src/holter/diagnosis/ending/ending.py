@@ -8,13 +8,13 @@ from holter.diagnosis.ending.oom_killer import OomKill, explains, oom_kill_of
 from holter.diagnosis.ending.raised import lost_a_worker, raised_at_end
 from holter.diagnosis.ending.words import (
     crashed,
+    exited_with_zero,
     failed,
     hung,
     killed,
-    left_with_zero,
+    make_ending,
     oom_killed,
     running,
-    say,
     sender_evidence,
     stopped_by_holter,
     without_exit,
@@ -30,48 +30,48 @@ _BY_USER = frozenset({"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL"})
 
 def ending_of(record: RecordLike) -> Ending:
     """Say how a run ended, or that it is still on."""
-    left, stall = exit_of(record), open_stall(record)
-    if left is None and (record.live or record.of(Detached)):
-        return hung(record, left) if stall is not None else running(record)
-    if left is None:
+    exited, stall = exit_of(record), open_stall(record)
+    if exited is None and (record.live or record.of(Detached)):
+        return hung(record, exited) if stall is not None else running(record)
+    if exited is None:
         return without_exit(record)
     held = stopped_by_holter(record)
-    kill = None if held else oom_kill_of(record, left)
-    if kill is not None and _ended_by(record, kill, left):
-        return oom_killed(record, kill, left)
-    sent = sent_signal(record, left)
-    by_signal = left.signal or (sent.name if sent and left.code else None)
+    kill = None if held else oom_kill_of(record, exited)
+    if kill is not None and _ended_by(record, kill, exited):
+        return oom_killed(record, kill, exited)
+    sent = sent_signal(record, exited)
+    by_signal = exited.signal or (sent.name if sent and exited.code else None)
     if held or (stall is not None and by_signal in _BY_USER):
-        return hung(record, left)
+        return hung(record, exited)
     raised = raised_at_end(record)
     # The trainer outlived a worker and raised: that exception is how the run ended, the worker's signal is why.
-    struck = left.signal if not (left.child and lost_a_worker(raised)) else None
+    struck = exited.signal if not (exited.child and lost_a_worker(raised)) else None
     if struck in CRASHES:
-        return crashed(record, left)
-    if by_signal == "SIGINT" or (left.code and raised is not None and raised.name == "KeyboardInterrupt"):
-        return say(record, "interrupted", "was interrupted (Ctrl-C, SIGINT)", left, sender_evidence(sent))
+        return crashed(record, exited)
+    if by_signal == "SIGINT" or (exited.code and raised is not None and raised.name == "KeyboardInterrupt"):
+        return make_ending(record, "interrupted", "was interrupted (Ctrl-C, SIGINT)", exited, sender_evidence(sent))
     if struck is not None:
-        return killed(record, left, sent)
-    if left.code:
+        return killed(record, exited, sent)
+    if exited.code:
         # A program may catch SIGTERM and leave in its own way; an error of its own has its own story.
         asked = sent is not None and raised is None
-        return killed(record, left, sent) if asked else failed(record, left)
-    return left_with_zero(record, left, sent)
+        return killed(record, exited, sent) if asked else failed(record, exited)
+    return exited_with_zero(record, exited, sent)
 
 
-def _ended_by(record: RecordLike, kill: OomKill, left: Exit) -> bool:
-    if not explains(kill, left) and not (left.signal == "SIGKILL" and kill.pid == left.child_pid is not None):
+def _ended_by(record: RecordLike, kill: OomKill, exited: Exit) -> bool:
+    if not explains(kill, exited) and not (exited.signal == "SIGKILL" and kill.pid == exited.child_pid is not None):
         return False
-    if left.signal == "SIGKILL":
+    if exited.signal == "SIGKILL":
         return True
-    if left.code == 0:
+    if exited.code == 0:
         # The run outlived a helper; it did not outlive its trainer, whatever the script's last command returned,
         # unless another training came after it.
         after = (line for line in record.of(StepWindow) if line.m > kill.at and line.pid != kill.pid)
         return kill.role == "trainer" and not any(after)
-    if left.code is None:
+    if exited.code is None:
         return False
     # What a trainer says of a worker that is gone depends on where it met it: a lost worker, a reset connection, a
     # broken pipe. That it was a worker or a rank of this run, and that the run failed at once, is enough.
-    at_once = left.m is not None and left.m - kill.at <= AT_ONCE and kill.role in ("worker", "trainer")
+    at_once = exited.m is not None and exited.m - kill.at <= AT_ONCE and kill.role in ("worker", "trainer")
     return at_once or lost_a_worker(raised_at_end(record))

@@ -59,10 +59,10 @@ class Exit:
 
 def signal_name(value: str | int | None, *, macos: bool = False) -> str:
     """Give a signal's name from a name or a number, or the empty text."""
-    said = value.strip().upper() if isinstance(value, str) else ""
-    if said and not said.isdigit():
-        return (said if said.startswith("SIG") else f"SIG{said}")[:20]
-    found = int(said[:4]) if said else value
+    text = value.strip().upper() if isinstance(value, str) else ""
+    if text and not text.isdigit():
+        return (text if text.startswith("SIG") else f"SIG{text}")[:20]
+    found = int(text[:4]) if text else value
     table = _DARWIN if macos else _LINUX
     return table.get(found, f"signal {found}") if isinstance(found, int) and found > 0 else ""
 
@@ -71,22 +71,22 @@ def signal_name(value: str | int | None, *, macos: bool = False) -> str:
 def exit_of(record: RecordLike) -> Exit | None:
     """Read the exit from the recorder's `end`, else from the keeper's `exited`."""
     macos = on_macos(record)
-    told: list[Exited] = [*reversed(record.of(Ended)), *reversed(record.of(Exited))]
-    for event in told:
+    events: list[Exited] = [*reversed(record.of(Ended)), *reversed(record.of(Exited))]
+    for event in events:
         code, name = event.exit_code, signal_name(event.signal, macos=macos)
         if code is None and not name:
             continue
         if code is not None and code < 0 and not name:
             name, code = signal_name(-code, macos=macos), None
         # The keeper saw the child end; the recorder may come round to it seconds later.
-        return _through_shell(record, Exit(code, name or None, m=min(one.m for one in told), t=event.t))
+        return _through_shell(record, Exit(code, name or None, m=min(one.m for one in events), t=event.t))
     return None
 
 
 def ended_at(record: RecordLike) -> float | None:
     """Give the moment of the exit (monotonic); None before it, or where it was not seen."""
-    left = exit_of(record)
-    return left.m if left is not None else None
+    exited = exit_of(record)
+    return exited.m if exited is not None else None
 
 
 def _through_shell(record: RecordLike, found: Exit) -> Exit:
@@ -109,9 +109,9 @@ def _through_shell(record: RecordLike, found: Exit) -> Exit:
 def child_death(record: RecordLike) -> tuple[str, int | None] | None:
     """Find a child that a launcher, a loader or a shell reported as ended by a signal, the first of them."""
     output = _first_failure(printed_text(record))
-    said = "\n".join(_first_failure(event.message) for event in record.of(UncaughtException))
+    messages = "\n".join(_first_failure(event.message) for event in record.of(UncaughtException))
     for pattern in _CHILD_DEATHS:
-        match = pattern.search(output) or pattern.search(said)
+        match = pattern.search(output) or pattern.search(messages)
         if match is None:
             continue
         groups = match.groupdict()
@@ -123,13 +123,13 @@ def child_death(record: RecordLike) -> tuple[str, int | None] | None:
     return None
 
 
-def _first_failure(said: str) -> str:
+def _first_failure(text: str) -> str:
     """Leave out what a launcher says of the ranks that it ended itself, because another had failed before."""
-    root = said.rfind("Root Cause (first observed failure)")
+    root = text.rfind("Root Cause (first observed failure)")
     if root < 0:
-        return said
-    others = max(said.rfind("\nFailures:", 0, root), 0)
-    return said[:others] + said[root:]
+        return text
+    others = max(text.rfind("\nFailures:", 0, root), 0)
+    return text[:others] + text[root:]
 
 
 def under_timeout(record: RecordLike) -> bool:
@@ -147,14 +147,14 @@ class Sent:
     when: float | None = None
 
 
-def sent_signal(record: RecordLike, left: Exit) -> Sent | None:
+def sent_signal(record: RecordLike, exited: Exit) -> Sent | None:
     """Give the signal that the end of the run answers to: the same one, or any one if it left by itself."""
     macos = on_macos(record)
     for event in reversed(record.of(SignalReceived)):
         name = signal_name(event.signal, macos=macos)
-        late = left.m is not None and not left.m - _TIME_TO_LEAVE <= event.m <= left.m + 1
+        late = exited.m is not None and not exited.m - _TIME_TO_LEAVE <= event.m <= exited.m + 1
         # A person who is refused by Ctrl-C goes on to SIGKILL; the two are one wish.
-        fits = left.signal is None or name == left.signal
+        fits = exited.signal is None or name == exited.signal
         if name not in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGXCPU", "SIGKILL") or late or not fits:
             continue
         return Sent(name, _who(event), event.sender, event.t)

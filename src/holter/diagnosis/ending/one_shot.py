@@ -126,7 +126,7 @@ def _binds(node: ast.AST, name: str) -> bool:
         targets = node.targets
     elif isinstance(node, (ast.For, ast.AugAssign, ast.AnnAssign)):
         targets = [node.target]
-    names = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+    names = [bound.id for target in targets for bound in ast.walk(target) if isinstance(bound, ast.Name)]
     # Handed in from elsewhere, it may be anything.
     return name in names or (isinstance(node, ast.arg) and node.arg == name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from holter.diagnosis.core.evidence import Rise, last_processes, last_rise, roles, tree_pids, wall
+from holter.diagnosis.core.evidence import Rise, last_processes, last_rise, roles, tree_pids, wall_clock
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import Exit, child_death
@@ -42,20 +42,22 @@ class OomKill:
 
 
 @once
-def oom_kill_of(record: RecordLike, left: Exit | None) -> OomKill | None:
+def oom_kill_of(record: RecordLike, exited: Exit | None) -> OomKill | None:
     """Find the last OOM kill in the run's tree; a machine-wide count alone is not one."""
-    end = left.m if left else None
+    end = exited.m if exited else None
     named = _named_by_kernel(record)
     if named is not None:
-        return _told(record, named)
+        return _with_victim(record, named)
     rise = _kills_in_container(record)
     if rise is not None:
-        return _told(record, OomKill("cgroup", rise.until, _victim(record, rise, left), rise=rise))
+        return _with_victim(record, OomKill("cgroup", rise.until, _victim(record, rise, exited), rise=rise))
     rise = last_rise((m, reading.oom_kill, "") for m, reading in record.readings(VirtualMemory))
     if rise is None or end is None or not rise.since - 2 <= end <= rise.until + TOGETHER:
         return None
     return (
-        _told(record, OomKill("machine", rise.until, _victim(record, rise, left), rise=rise)) if _full(record) else None
+        _with_victim(record, OomKill("machine", rise.until, _victim(record, rise, exited), rise=rise))
+        if _full(record)
+        else None
     )
 
 
@@ -64,9 +66,9 @@ def _kills_in_container(record: RecordLike) -> Rise | None:
 
 
 def _named_by_kernel(record: RecordLike) -> OomKill | None:
-    told = [event for event in record.of(KernelLine) if event.oom]
-    tree = tree_pids(record) if told else set()
-    lines = [event for event in told if event.pid in tree]
+    oom_lines = [event for event in record.of(KernelLine) if event.oom]
+    tree = tree_pids(record) if oom_lines else set()
+    lines = [event for event in oom_lines if event.pid in tree]
     if not lines:
         return None
     # The kernel writes two lines for one kill: the choice, with its constraint, then the kill, with the memory.
@@ -75,17 +77,17 @@ def _named_by_kernel(record: RecordLike) -> OomKill | None:
     rise = _kills_in_container(record)
     memcg = rise is not None or any("memcg" in event.constraint.lower() for event in same)
     held = max((event.anon_rss or 0.0 for event in same), default=0.0)
-    said = next((event.text for event in same[::-1] if event.anon_rss), same[-1].text)
+    text = next((event.text for event in same[::-1] if event.anon_rss), same[-1].text)
     at, scope = same[-1].m, "cgroup" if memcg else "machine"
-    return OomKill(scope, at, pid, held=held or None, rise=rise, text=said)
+    return OomKill(scope, at, pid, held=held or None, rise=rise, text=text)
 
 
-def explains(kill: OomKill, left: Exit) -> bool:
+def explains(kill: OomKill, exited: Exit) -> bool:
     """Tell whether an OOM kill and the end of the run belong together in time."""
-    if left.m is None:
+    if exited.m is None:
         return False
     since = kill.rise.since if kill.rise else kill.at
-    return since - 2 <= left.m <= kill.at + TOGETHER
+    return since - 2 <= exited.m <= kill.at + TOGETHER
 
 
 def _full(record: RecordLike) -> bool:
@@ -93,32 +95,32 @@ def _full(record: RecordLike) -> bool:
     if curve is not None and curve.kind.startswith("ram") and curve.nearness >= NEAR:
         return True
     late = record.readings(MachineMemory)[-10:]
-    left = [(r.available, r.total) for _, r in late]
-    return any(free is not None and total and free < (1 - NEAR) * total for free, total in left)
+    free_and_total = [(r.available, r.total) for _, r in late]
+    return any(free is not None and total and free < (1 - NEAR) * total for free, total in free_and_total)
 
 
-def _victim(record: RecordLike, rise: Rise, left: Exit | None) -> int | None:
+def _victim(record: RecordLike, rise: Rise, exited: Exit | None) -> int | None:
     death = child_death(record)
     if death is not None and death[0] == "SIGKILL" and death[1]:
         return death[1]
-    if left is not None and left.signal == "SIGKILL" and not left.child:
+    if exited is not None and exited.signal == "SIGKILL" and not exited.child:
         first = next((event.pid for event in record.of(Spawned)), None)
         if first:
             return first
     return next((e.pid for e in record.of(ProcessGone) if rise.since - 1 <= e.m <= rise.until + 3), None)
 
 
-def _told(record: RecordLike, kill: OomKill) -> OomKill:
+def _with_victim(record: RecordLike, kill: OomKill) -> OomKill:
     seen = [row for row in last_processes(record, kill.at) if row.pid == kill.pid]
     held = kill.held or next((row.rss for row in seen if row.rss), None)
     name = next((row.name for row in seen), "")
-    part = roles(record).get(kill.pid or 0, "")
-    return replace(kill, role=part, name=name, held=held)
+    role = roles(record).get(kill.pid or 0, "")
+    return replace(kill, role=role, name=name, held=held)
 
 
 def oom_evidence(record: RecordLike, kill: OomKill) -> tuple[Evidence, ...]:
     """Give the proof of an OOM kill: the counter, the kernel's line, the limit, each process's memory."""
-    when, found = wall(record, kill.at), []
+    when, found = wall_clock(record, kill.at), []
     where = "in this container" if kill.scope == "cgroup" else "on this machine"
     if kill.rise:
         found.append(Evidence("kernel", f"oom_kill {kill.rise.before} → {kill.rise.after} {where}", when))
@@ -152,11 +154,11 @@ def _held(row: Process) -> str:
 
 def tree_evidence(record: RecordLike, before: float | None, victim: int | None = None) -> list[Evidence]:
     """Give the memory of each process of the tree as last read, the largest five and the rest as one."""
-    listed, part = last_processes(record, before), roles(record)
+    listed, role_of = last_processes(record, before), roles(record)
     found = []
     for row in listed[:5]:
         pid = row.pid
-        words = f"pid {pid} {part.get(pid or 0) or row.name}".rstrip()
+        words = f"pid {pid} {role_of.get(pid or 0) or row.name}".rstrip()
         killed = ", killed" if pid == victim else ""
         found.append(Evidence("process", f"{words}: {_held(row)}{killed}"))
     rest = listed[5:]

@@ -28,8 +28,8 @@ def raised_in(record: RecordLike, end: float | None) -> Raised | None:
     # Several processes write their last words at once: the order of the lines is not that of the errors.
     events = sorted((event for event in record.of(UncaughtException) if event.type), key=lambda event: event.m)
     near = [event for event in events if end is None or event.m >= end - _BEFORE_END]
-    part = roles(record)
-    trainers = [event for event in near if part.get(event.pid or 0) == "trainer"]
+    role_of = roles(record)
+    trainers = [event for event in near if role_of.get(event.pid or 0) == "trainer"]
     # The first rank that raised is the cause, the others fail for want of it.
     main = [event for event in trainers or near if event.main is not False]
     printed = printed_tracebacks(record)

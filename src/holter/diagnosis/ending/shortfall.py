@@ -114,21 +114,21 @@ def exhausted_warning(record: RecordLike) -> str:
     return _sentence(last_line_with(_EXHAUSTED, printed_text(record)))
 
 
-def _sentence(said: str) -> str:
+def _sentence(text: str) -> str:
     # What comes before is the file that warned, what comes after is advice.
-    found = re.search(r"(?:Your )?[Ii]nput ran out of data[^.\n]{0,80}", said)
-    return found.group(0) if found else said.strip()[:120]
+    found = re.search(r"(?:Your )?[Ii]nput ran out of data[^.\n]{0,80}", text)
+    return found.group(0) if found else text.strip()[:120]
 
 
 def swallowed_error(record: RecordLike) -> Raised | None:
     """Give an error that went by although the command ended with exit code 0."""
-    part = roles(record)
+    role_of = roles(record)
     for event in record.of(UncaughtException):
-        if part.get(event.pid or 0) == "trainer" and event.main is not False:
+        if role_of.get(event.pid or 0) == "trainer" and event.main is not False:
             return raised_in(record, None)
-    left = _error_after(record, progress_of(record).step or 0)
-    if left is not None:
-        return raised_from(left)
+    caught = _error_after(record, progress_of(record).step or 0)
+    if caught is not None:
+        return raised_from(caught)
     printed = [one for one in printed_tracebacks(record) if one.name not in ("KeyboardInterrupt", "SystemExit")]
     return printed[-1] if printed else None
 
@@ -224,9 +224,9 @@ def _dry(record: RecordLike) -> str:
 
 def _trainer_died(record: RecordLike) -> Raised | None:
     # `train.py | tee log` ends with tee's exit code: the trainer's own error must not be lost in the pipe.
-    part = roles(record)
+    role_of = roles(record)
     for event in record.of(UncaughtException):
-        trainer = part.get(event.pid or 0) == "trainer" and event.main is True
+        trainer = role_of.get(event.pid or 0) == "trainer" and event.main is True
         if trainer and event.type not in ("SystemExit", "KeyboardInterrupt", ""):
             return raised_in(record, None)
     return None

@@ -90,17 +90,17 @@ def printed_tracebacks(record: RecordLike) -> list[Raised]:
     return parse_tracebacks(record.output)
 
 
-def last_line_with(pattern: re.Pattern[str], said: str) -> str:
+def last_line_with(pattern: re.Pattern[str], text: str) -> str:
     """Give the last line that a pattern is found on, at most 300 characters around it."""
     found = None
-    for found in pattern.finditer(said):  # noqa: B007
+    for found in pattern.finditer(text):  # noqa: B007
         pass
     if found is None:
         return ""
     # A progress bar writes one line of megabytes, parted by carriage returns only.
-    begin = max(said.rfind(mark, 0, found.start()) for mark in "\n\r") + 1
-    ends = [at for mark in "\n\r" if (at := said.find(mark, found.end())) >= 0]
-    line = said[max(begin, found.start() - 150) : min([*ends, found.end() + 150])]
+    begin = max(text.rfind(mark, 0, found.start()) for mark in "\n\r") + 1
+    ends = [at for mark in "\n\r" if (at := text.find(mark, found.end())) >= 0]
+    line = text[max(begin, found.start() - 150) : min([*ends, found.end() + 150])]
     return line.strip()
 
 
@@ -109,10 +109,10 @@ def warnings_printed(record: RecordLike) -> tuple[Evidence, ...]:
     times: Counter[str] = Counter()
     for match in _WARNING.finditer(printed_text(record).replace("\r", "\n")):
         if match["kind"].rpartition(".")[2] not in _ABOUT_LATER:
-            said = f"{short_path(match['file'])}:{match['line']}: {match['kind']}: {match['said'].rstrip()}"
-            times[said] = times.pop(said, 0) + 1  # to the end: the last ones count
+            text = f"{short_path(match['file'])}:{match['line']}: {match['kind']}: {match['said'].rstrip()}"
+            times[text] = times.pop(text, 0) + 1  # to the end: the last ones count
     last = list(times.items())[-_MOST_WARNINGS:]
-    return tuple(Evidence("warning", said + (f" ({n} times)" if n > 1 else "")) for said, n in last)
+    return tuple(Evidence("warning", text + (f" ({n} times)" if n > 1 else "")) for text, n in last)
 
 
 def parse_tracebacks(output: str) -> list[Raised]:

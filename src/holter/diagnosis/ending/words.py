@@ -20,19 +20,19 @@ from holter.record.events.recorder import Detached, Ended, Exited, Stall, StartF
 from holter.units import duration
 
 
-def oom_killed(record: RecordLike, kill: OomKill, left: Exit) -> Ending:
+def oom_killed(record: RecordLike, kill: OomKill, exited: Exit) -> Ending:
     """Tell an OOM kill, and whether the trainer or a worker was the victim."""
     worker = kill.role == "worker" or lost_a_worker(raised_at_end(record))
     evidence = list(oom_evidence(record, kill))
     if not worker:
-        return say(record, "oom-killed", "was killed by the kernel: out of memory", left, evidence)
+        return make_ending(record, "oom-killed", "was killed by the kernel: out of memory", exited, evidence)
     raised = raised_at_end(record)
     after = f"; the trainer then raised {raised.name}" if raised is not None else ""
     if raised is not None:
         evidence.append(Evidence("what followed", raised.headline, raised.when))
     who = kill.who if kill.role else kill.who.replace("a process of the run", "a data worker")
     more = f"the kernel killed {who}{after}"
-    return say(record, "oom-killed", "lost a data worker: out of memory", left, evidence, more)
+    return make_ending(record, "oom-killed", "lost a data worker: out of memory", exited, evidence, more)
 
 
 def stopped_by_holter(record: RecordLike) -> bool:
@@ -40,7 +40,7 @@ def stopped_by_holter(record: RecordLike) -> bool:
     return any("hang" in event.reason for event in record.of(Stopping))
 
 
-def hung(record: RecordLike, left: Exit | None) -> Ending:
+def hung(record: RecordLike, exited: Exit | None) -> Ending:
     """Tell a hang: for how long, and what it waits in."""
     stall = open_stall(record) or (record.of(Stall) or [Stall()])[-1]
     took = stalled_for(record, stall)
@@ -48,33 +48,33 @@ def hung(record: RecordLike, left: Exit | None) -> Ending:
         watched = (
             f"did not move in the {duration(took)} that Holter watched it" if took is not None else "does not move"
         )
-        return say(record, "hung", watched, left, more=waits_in(record, stall))
+        return make_ending(record, "hung", watched, exited, more=waits_in(record, stall))
     more = "no progress" + (f" for {duration(took)}" if took is not None else "") + f"; {waits_in(record, stall)}"
-    if left is not None:
+    if exited is not None:
         more += (
-            "; Holter stopped it" if stopped_by_holter(record) else f"; it was ended with {left.signal or 'a signal'}"
+            "; Holter stopped it" if stopped_by_holter(record) else f"; it was ended with {exited.signal or 'a signal'}"
         )
-    return say(record, "hung", "hung" if left else "hangs", left, more=more)
+    return make_ending(record, "hung", "hung" if exited else "hangs", exited, more=more)
 
 
 def running(record: RecordLike) -> Ending:
     """Tell a run that is on; of a process that Holter only looked at, also what it was at."""
     looks = record.of(Detached)
     if record.facts.attached is None or not looks:
-        return say(record, "running", "is running", None)
+        return make_ending(record, "running", "is running", None)
     cpu = looks[-1].cpu or 0.0
     busy = f"{cpu:.1f} of a core busy" if cpu < 1 else f"{cpu:.1f} cores busy"
     stack = next((stack for stack in stacks_of(record, ("attach",)) if stack.frames), None)
     at = (stack.user_frames or stack.frames)[0] if stack is not None else None
     seen = f", last seen at {at.place} in {at.function}" if at is not None else ""
-    return say(record, "running", "was running when it was looked at", None, more=busy + seen)
+    return make_ending(record, "running", "was running when it was looked at", None, more=busy + seen)
 
 
-def crashed(record: RecordLike, left: Exit) -> Ending:
+def crashed(record: RecordLike, exited: Exit) -> Ending:
     """Tell a crash in compiled code."""
     core = any(event.core for event in (*record.of(Ended), *record.of(Exited)))
-    words = f"crashed in compiled code with {left.signal}" + (" (core dumped)" if core else "")
-    return say(record, "crashed", words + _through(left), left)
+    words = f"crashed in compiled code with {exited.signal}" + (" (core dumped)" if core else "")
+    return make_ending(record, "crashed", words + _through(exited), exited)
 
 
 def killed(record: RecordLike, left: Exit, sent: Sent | None) -> Ending:
@@ -85,39 +85,41 @@ def killed(record: RecordLike, left: Exit, sent: Sent | None) -> Ending:
         words += f", sent by {sent.who}"
     curve = memory_curve(record)
     more = curve.against if name == "SIGKILL" and curve is not None else ""
-    return say(record, "killed", words, left, sender_evidence(sent), more)
+    return make_ending(record, "killed", words, left, sender_evidence(sent), more)
 
 
-def failed(record: RecordLike, left: Exit) -> Ending:
+def failed(record: RecordLike, exited: Exit) -> Ending:
     """Tell a non-zero exit by its exception, else by its code."""
     raised = raised_at_end(record)
     if raised is None:
-        words = f"ended with exit code {left.code} and no traceback"
+        words = f"ended with exit code {exited.code} and no traceback"
         for event in record.of(ExitCalled):
             if event.file:
                 at = f"{short_path(event.file)}:{event.line or 0}"
-                words = f"ended with exit code {left.code}, called at {at}"
-        said = last_words(record)
-        return say(record, "exception", words, left, [Evidence("last output", said)] if said else ())
+                words = f"ended with exit code {exited.code}, called at {at}"
+        output = last_words(record)
+        return make_ending(record, "exception", words, exited, [Evidence("last output", output)] if output else ())
     frame = culprit_frame(raised)
     words = f"ended with {raised.name}" + (f" at {frame.short}" if frame is not None else "")
     began = raised.root.name
-    return say(record, "exception", words, left, more=f"it began with {began}" if began != raised.name else "")
+    return make_ending(
+        record, "exception", words, exited, more=f"it began with {began}" if began != raised.name else ""
+    )
 
 
-def left_with_zero(record: RecordLike, left: Exit, sent: Sent | None) -> Ending:
+def exited_with_zero(record: RecordLike, exited: Exit, sent: Sent | None) -> Ending:
     """Tell exit code 0: completed, stopped early, or asked to stop."""
     found = shortfall_of(record)
     if found is None:
         meant, short = deliberate_stop(record), progress_of(record)
         early = bool(short.planned and (short.step or 0) < short.planned)
         more = f"it stopped on purpose: {meant}" if meant and early else ""
-        return say(record, "completed", "completed", left, more=more)
+        return make_ending(record, "completed", "completed", exited, more=more)
     if sent is not None and found.raised is None and not found.warning:
         kind: EndingKind = "interrupted" if sent.name == "SIGINT" else "killed"
         who = f", sent by {sent.who}" if sent.who else ""
         words = f"was asked to stop with {sent.name}{who} and left in order with exit code 0"
-        return say(record, kind, words, left, sender_evidence(sent))
+        return make_ending(record, kind, words, exited, sender_evidence(sent))
     more = found.did
     if found.warning:
         more += f', after a warning: "{found.warning}"'
@@ -125,21 +127,21 @@ def left_with_zero(record: RecordLike, left: Exit, sent: Sent | None) -> Ending:
         more += f", after an error: {found.raised.name}"
     elif found.exit_line is not None:
         more += f", and exit was called at {found.exit_line.short}"
-    return say(record, "stopped-early", "stopped early with exit code 0", left, more=more)
+    return make_ending(record, "stopped-early", "stopped early with exit code 0", exited, more=more)
 
 
 def without_exit(record: RecordLike) -> Ending:
     """Tell a run of which no exit was seen."""
     for event in record.of(StartFailed):
         error = event.error or f"errno {event.errno}"
-        return say(record, "exception", "could not be started", None, more=error)
+        return make_ending(record, "exception", "could not be started", None, more=error)
     for ended in record.of(Ended):
         words = ended.because or "how it ended is not known"
-        return say(record, "killed", "is over", None, more=words)
+        return make_ending(record, "killed", "is over", None, more=words)
     curve = memory_curve(record)
     more = f"{curve.against} at the last reading" if curve is not None else ""
     words = "ended at the same time as its recorder, and nothing saw how (the machine or the container went down?)"
-    return say(record, "killed", words, None, more=more)
+    return make_ending(record, "killed", words, None, more=more)
 
 
 def last_words(record: RecordLike) -> str:
@@ -148,11 +150,11 @@ def last_words(record: RecordLike) -> str:
     return lines[-1][:200] if lines else ""
 
 
-def _through(left: Exit) -> str:
-    if not left.child or (left.child_pid is None and left.code == 124):
+def _through(exited: Exit) -> str:
+    if not exited.child or (exited.child_pid is None and exited.code == 124):
         return ""
-    who = f"a child (pid {left.child_pid})" if left.child_pid else "a child"
-    return f" in {who}, by exit code {left.code}" if left.code and left.code >= 124 else f" in {who}"
+    who = f"a child (pid {exited.child_pid})" if exited.child_pid else "a child"
+    return f" in {who}, by exit code {exited.code}" if exited.code and exited.code >= 124 else f" in {who}"
 
 
 def sender_evidence(sent: Sent | None) -> list[Evidence]:
@@ -160,23 +162,23 @@ def sender_evidence(sent: Sent | None) -> list[Evidence]:
     return [Evidence("signal", f"{sent.name} from {sent.who or 'an unknown sender'}", sent.when)] if sent else []
 
 
-def say(
+def make_ending(
     record: RecordLike,
     kind: EndingKind,
     words: str,
-    left: Exit | None,
+    exited: Exit | None,
     evidence: Sequence[Evidence] = (),
     more: str = "",
 ) -> Ending:
     where = progress_of(record)
     claim = f"The run {words}{place(record, done=kind == 'completed')}" + (f": {more}" if more else "")
-    if record.recorder_lost and left is not None:
+    if record.recorder_lost and exited is not None:
         claim += "; the recorder was lost on the way"
     return Ending(
         kind=kind,
         claim=claim,
-        exit_code=left.code if left else None,
-        signal=left.signal if left else None,
+        exit_code=exited.code if exited else None,
+        signal=exited.signal if exited else None,
         at_step=where.step,
         at_epoch=where.epoch,
         evidence=tuple(evidence),

@@ -42,7 +42,7 @@ class ForecastEngine:
         self._gauges = Gauges()
         self._series: dict[tuple[str, str], GaugeSeries] = {}
         self._times = StepTimes()
-        self._slow_said = 0.0
+        self._slow_reported = 0.0
         self._slow_looked = 0.0
 
     def observe(
@@ -57,7 +57,7 @@ class ForecastEngine:
             if isinstance(line, StepWindow) and line.pid == pace.pid:
                 self._times.add(line)
         self._times.spent(pace.step, Processes.of(sample).cpu_s)
-        said = []
+        reports = []
         for gauge in self._gauges.read(sample, windows):
             series = self._series.get((gauge.what, gauge.name))
             if series is None or series.limit_moved(gauge.limit):
@@ -65,13 +65,13 @@ class ForecastEngine:
             series.add(gauge, pace)
             if pace.now - series.looked >= max(_LOOKS_EVERY_S, _LOOKS_EVERY_SHARE_OF_AGE * pace.age):
                 series.looked = pace.now
-                told = self._look(series)
-                if told is not None:
-                    said.append(told)
+                report = self._look(series)
+                if report is not None:
+                    reports.append(report)
         slower = self._slower()
         saves = [next_checkpoint(fact, pace) for fact in facts if isinstance(fact, NoSpace)]
-        full = [told for told in saves if told is not None]
-        return [*said, *full, slower] if slower is not None else [*said, *full]
+        full = [report for report in saves if report is not None]
+        return [*reports, *full, slower] if slower is not None else [*reports, *full]
 
     def _look(self, series: GaugeSeries) -> dict[str, Any] | None:
         ahead, pace = self._ahead(series), self._pace
@@ -83,9 +83,9 @@ class ForecastEngine:
             series.agreed += 1
             if series.agreed < 2:
                 return None
-            return self._tell(series, ahead)
+            return self._report(series, ahead)
         if ahead is not None and self._in_reach(ahead, series):
-            return self._tell(series, ahead) if moved_far(series.forecast, ahead, pace) else None
+            return self._report(series, ahead) if moved_far(series.forecast, ahead, pace) else None
         if out_of_sight(series.forecast, series, pace):
             gauge = series.gauge
             text = f"{gauge.subject} has levelled off at {gauge.unit(gauge.used)}; {gauge.wall} will not be reached"
@@ -132,8 +132,8 @@ class ForecastEngine:
         if self._pace.adapters or len(points) < 10 or points[-1][0] - points[0][0] < _BLIND:
             return None
         found = extrapolate(points, series.gauge.limit)
-        room = series.gauge.limit - series.gauge.used
-        return found if found is not None and found.rise >= _BLIND_USED * (room + found.rise) else None
+        free = series.gauge.limit - series.gauge.used
+        return found if found is not None and found.rise >= _BLIND_USED * (free + found.rise) else None
 
     def _in_reach(self, ahead: Extrapolation, series: GaugeSeries) -> bool:
         """Tell whether the wall comes before the run's planned end, and is the run's own doing."""
@@ -156,31 +156,33 @@ class ForecastEngine:
         others = [
             other for (what, _), other in self._series.items() if what == series.gauge.what and other is not series
         ]
-        told = [other.forecast for other in others if other.forecast is not None and other.by_step == series.by_step]
-        return all(forecast.ahead.at > ahead.at for forecast in told)
+        reported = [
+            other.forecast for other in others if other.forecast is not None and other.by_step == series.by_step
+        ]
+        return all(forecast.ahead.at > ahead.at for forecast in reported)
 
-    def _tell(self, series: GaugeSeries, ahead: Extrapolation) -> dict[str, Any]:
+    def _report(self, series: GaugeSeries, ahead: Extrapolation) -> dict[str, Any]:
         pace = self._pace
         seconds = (pace.per_step or 0.0) if series.by_step else 1.0
         now = float(pace.step) if series.by_step else pace.now
         ahead_s = [max(0.0, x - now) * seconds for x in (ahead.at, ahead.earliest, ahead.latest)]
         series.forecast = ForecastMade(ahead, now, pace.now, series.gauge.used)
-        told: dict[str, Any] = {"what": series.gauge.what, "name": series.gauge.name, "state": "foreseen"}
-        told |= {"at_step": pace.step, "limit": series.gauge.limit, "used": series.gauge.used}
-        told |= dict(zip(("when", "earliest", "latest"), (pace.wall + s for s in ahead_s), strict=True))
+        report: dict[str, Any] = {"what": series.gauge.what, "name": series.gauge.name, "state": "foreseen"}
+        report |= {"at_step": pace.step, "limit": series.gauge.limit, "used": series.gauge.used}
+        report |= dict(zip(("when", "earliest", "latest"), (pace.wall_clock + s for s in ahead_s), strict=True))
         if series.by_step:
-            told |= {
+            report |= {
                 "step": round(ahead.at),
                 "step_earliest": round(ahead.earliest),
                 "step_latest": round(ahead.latest),
             }
-            told |= {"per_step": ahead.slope, "since_step": round(ahead.since)}
+            report |= {"per_step": ahead.slope, "since_step": round(ahead.since)}
         else:
-            told |= {"per_second": ahead.slope}
+            report |= {"per_second": ahead.slope}
         if ahead.by_epoch:
-            told["per_epoch"] = ahead.by_epoch
-        told["text"] = words_of(series.gauge, ahead, series.by_step, ahead_s[0], pace)
-        return told
+            report["per_epoch"] = ahead.by_epoch
+        report["text"] = words_of(series.gauge, ahead, series.by_step, ahead_s[0], pace)
+        return report
 
     def _slower(self) -> dict[str, Any] | None:
         pace = self._pace
@@ -188,15 +190,15 @@ class ForecastEngine:
             return None
         self._slow_looked = pace.now
         found = self._times.slowing()
-        if found is None or found.factor < 2 * self._slow_said:
+        if found is None or found.factor < 2 * self._slow_reported:
             return None
-        self._slow_said = found.factor
+        self._slow_reported = found.factor
         text = (
             f"steps get slower and slower: {duration(found.before)} at step {count(found.since)}, "
             f"{duration(found.now)} now, {found.factor:.1f} times as long"
         )
-        told: dict[str, Any] = {"what": "step-time", "state": "slower", "at_step": pace.step}
-        return told | {"since_step": found.since, "before": found.before, "now": found.now, "text": text}
+        report: dict[str, Any] = {"what": "step-time", "state": "slower", "at_step": pace.step}
+        return report | {"since_step": found.since, "before": found.before, "now": found.now, "text": text}
 
 
 def _same_beyond(
@@ -211,8 +213,8 @@ def _same_beyond(
     before, after = (sorted(value for _, value in some)[few // 2] for some in (later[:few], later[-few:]))
     risen = after - before
     expected = found.slope * span * (1 - 1 / max(2, len(later) // few))
-    room = limit - (points[-1][1] - found.rise)
-    return found if risen >= 0.7 * expected and risen >= 0.04 * room else None
+    free_before = limit - (points[-1][1] - found.rise)
+    return found if risen >= 0.7 * expected and risen >= 0.04 * free_before else None
 
 
 def next_checkpoint(event: NoSpace, pace: Pace) -> dict[str, Any] | None:
@@ -225,10 +227,10 @@ def next_checkpoint(event: NoSpace, pace: Pace) -> dict[str, Any] | None:
     if (planned is None and saves < 2) or (planned is not None and step + every > planned):
         return None
     left = f"{size(free)} are left" if free else "nothing is left"
-    told: dict[str, Any] = {"what": "disk", "name": folder, "state": "foreseen", "at_step": step}
-    told |= {"used": (event.total or 0.0) - free, "limit": event.total}
-    told |= {"step": step + every} if every else {}
+    report: dict[str, Any] = {"what": "disk", "name": folder, "state": "foreseen", "at_step": step}
+    report |= {"used": (event.total or 0.0) - free, "limit": event.total}
+    report |= {"step": step + every} if every else {}
     when = f", about step {step + every:,}," if every else ""
-    return told | {
+    return report | {
         "text": f"the next checkpoint of {size(took)}{when} will not fit: {left} on {folder}; make room there"
     }

@@ -57,16 +57,16 @@ def extrapolate(points: Points, limit: float, *, used: float = USED, long: bool 
     # Of what bends down, the line runs ahead: nothing lies above the latest readings themselves.
     latest = max(value for _, value in points[-max(5, len(points) // 10) :])
     now, top = min(now, latest), min(top, latest)
-    room, left = limit - (now - found.rise), limit - top
-    if left <= 0 or room <= 0 or found.rise < used * room:
+    free_before, free = limit - (now - found.rise), limit - top
+    if free <= 0 or free_before <= 0 or found.rise < used * free_before:
         return None
-    if comes_to_rest(found.rise, min(keeps_on(body, _DOUBT), 1.0)) < left:
+    if comes_to_rest(found.rise, min(keeps_on(body, _DOUBT), 1.0)) < free:
         return None
     rate = found.slope
     if found.keeps > _FASTER:
         half = (body[0][0] + end) / 2
         rate = max(rate, slope([point for point in body if point[0] >= half]))
-    at = end + left / rate
+    at = end + free / rate
     width = max(0.07 * (at - end), (at - end) * (found.high - found.low) / (2 * found.slope))
     return Extrapolation(at, max(end, at - width), at + 1.5 * width, found.since, rate, found.rise)
 
@@ -93,12 +93,12 @@ def extrapolate_by_epoch(levels: Sequence[tuple[float, float]], limit: float, pe
         return None
     each, keeps = climbing
     rise = levels[-1][1] - levels[0][1]
-    left, room = limit - levels[-1][1] - peak_over, limit - levels[0][1]
-    if left <= 0 or rise < USED * room or comes_to_rest(rise, min(1.0, keeps)) < left:
+    free, free_before = limit - levels[-1][1] - peak_over, limit - levels[0][1]
+    if free <= 0 or rise < USED * free_before or comes_to_rest(rise, min(1.0, keeps)) < free:
         return None
     span = median(after[0] - before[0] for before, after in pairwise(levels))
     if span <= 0:
         return None
     # So many more ends of epochs fit; the one after them does not.
-    at = levels[-1][0] + span * (int(left / each) + 1)
+    at = levels[-1][0] + span * (int(free / each) + 1)
     return Extrapolation(at, at - 0.6 * span, at + span, levels[0][0], each / span, rise, by_epoch=each)

@@ -21,7 +21,7 @@ class Pace:
         self.turn = 0  # counts the processes that have spoken for the run
         self.step = 0
         self.now = 0.0  # monotonic
-        self.wall = 0.0
+        self.wall_clock = 0.0
         self.adapters = False
         self.first_step_at: float | None = None
         self.per_epoch = 0
@@ -31,7 +31,7 @@ class Pace:
         self._planned = 0
         self._plans_done = 0
         self._counts: dict[int, int] = {}
-        self._told: dict[int, list[EpochBegins | Schedule]] = {}
+        self._events_by_pid: dict[int, list[EpochBegins | Schedule]] = {}
         self._recent: deque[tuple[float, int]] = deque(maxlen=400)
 
     @property
@@ -70,7 +70,7 @@ class Pace:
 
     def follow(self, sample: Sample, lines: Sequence[Line], events: Sequence[Line]) -> None:
         """Take in one sample and what came with it."""
-        self.now, self.wall = sample.m, sample.t
+        self.now, self.wall_clock = sample.m, sample.t
         for event in events:
             self._event(event)
         done = [(line.pid, line.last) for line in lines if isinstance(line, StepWindow)]
@@ -99,7 +99,7 @@ class Pace:
         self.begins, self.passes, self._planned, self._plans_done, self.per_epoch = [], 0, 0, 0, 0
         self.first_step_at = None
         self._recent.clear()
-        for event in self._told.get(pid, []):
+        for event in self._events_by_pid.get(pid, []):
             self._mine(event)
 
     def _event(self, event: Line) -> None:
@@ -110,9 +110,9 @@ class Pace:
         pid = event.pid
         if pid == self.pid:
             self._mine(event)
-        elif len(self._told) < 64 or pid in self._told:
+        elif len(self._events_by_pid) < 64 or pid in self._events_by_pid:
             # Whose run it is shows only with the first steps.
-            self._told[pid] = [*self._told.get(pid, [])[-_EPOCHS_KEPT:], event]
+            self._events_by_pid[pid] = [*self._events_by_pid.get(pid, [])[-_EPOCHS_KEPT:], event]
 
     def _mine(self, event: EpochBegins | Schedule) -> None:
         if isinstance(event, EpochBegins):

@@ -62,9 +62,9 @@ class GaugeSeries:
         within = evenly([point for point in self._own if point[0] >= ahead.since], 40)
         return len(within) >= 3 and slope(within) >= 0.5 * ahead.slope
 
-    def rises(self, whole: float) -> int:
+    def rises(self, total_rise: float) -> int:
         """Give how many readings lie above the one before them by a part of the whole rise that counts."""
-        return sum(after[1] - before[1] > 0.02 * whole for before, after in pairwise(self.points))
+        return sum(after[1] - before[1] > 0.02 * total_rise for before, after in pairwise(self.points))
 
     def levels(self, begins: list[tuple[int, int]]) -> list[tuple[float, float]]:
         """Give the step at which each epoch began and the middle reading in it, once it has three."""
@@ -109,9 +109,9 @@ def out_of_sight(forecast: ForecastMade, series: GaugeSeries, pace: Pace) -> boo
     now = float(pace.step) if series.by_step else pace.now
     passed = now - forecast.x
     expected = forecast.ahead.slope * passed
-    room = series.gauge.limit - forecast.used
+    free = series.gauge.limit - forecast.used
     late = [value for x, value in series.points if x >= forecast.x + passed / 2]
-    if len(late) < 6 or passed < 3 or expected < 0.1 * room:
+    if len(late) < 6 or passed < 3 or expected < 0.1 * free:
         return False
     risen = sorted(late)[len(late) // 2] - forecast.used
     return risen < 0.25 * 0.75 * expected

@@ -50,7 +50,7 @@ class Rank:
 
 def ranks_of(record: RecordLike, stacks: list[Stack]) -> list[Rank]:
     """Give the trainers that a launcher numbered, or those that were looked at, in the order of their numbers."""
-    part = roles(record)
+    role_of = roles(record)
     numbers: dict[int, str] = {}
     for event in record.of(AgentHello):
         if event.pid is not None and event.rank is not None:
@@ -61,10 +61,12 @@ def ranks_of(record: RecordLike, stacks: list[Stack]) -> list[Rank]:
             steps[state.pid or 0] = max(steps.get(state.pid or 0, 0), state.step or 0)
     for line in record.of(StepWindow):
         steps[line.pid or 0] = max(steps.get(line.pid or 0, 0), line.last or 0)
-    seen = {stack.pid: stack for stack in stacks if stack.pid and (stack.role or part.get(stack.pid)) == "trainer"}
+    seen = {stack.pid: stack for stack in stacks if stack.pid and (stack.role or role_of.get(stack.pid)) == "trainer"}
     raised = {event.pid: event for event in record.of(UncaughtException)}
     found = []
-    for pid in sorted({*seen, *(pid for pid in numbers if part.get(pid) == "trainer")} - {None}, key=lambda p: p or 0):
+    for pid in sorted(
+        {*seen, *(pid for pid in numbers if role_of.get(pid) == "trainer")} - {None}, key=lambda p: p or 0
+    ):
         if pid is None:
             continue
         stack, failed = seen.get(pid), raised.get(pid)
@@ -72,10 +74,10 @@ def ranks_of(record: RecordLike, stacks: list[Stack]) -> list[Rank]:
         frame = mine[0] if mine else None
         inside = stack.inside if stack is not None else ()
         name = collective_name(inside) if in_collective(inside) else ""
-        said = failed.message if failed is not None else ""
-        if failed is not None and PEER_LOST.search(said):
+        message = failed.message if failed is not None else ""
+        if failed is not None and PEER_LOST.search(message):
             frame = last_user_frame(frames_of(failed.frames)) or frame
-        found.append(Rank(pid, numbers.get(pid, ""), steps.get(pid, 0), frame, mine[1:], name, said))
+        found.append(Rank(pid, numbers.get(pid, ""), steps.get(pid, 0), frame, mine[1:], name, message))
     return sorted(found, key=lambda rank: (rank.number.zfill(6), rank.pid))
 
 
@@ -96,8 +98,8 @@ def steps_evidence(found: list[Rank]) -> tuple[Evidence, ...]:
     """Give how many steps each rank had made, where they differ or some stand elsewhere."""
     if len(found) < 2:
         return ()
-    said = ", ".join(f"{rank.name} made {rank.steps:,}" for rank in found[:8])
-    return (Evidence("steps", said),)
+    steps = ", ".join(f"{rank.name} made {rank.steps:,}" for rank in found[:8])
+    return (Evidence("steps", steps),)
 
 
 def at_fault(record: RecordLike, found: list[Rank]) -> Rank | None:

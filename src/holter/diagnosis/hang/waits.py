@@ -240,9 +240,11 @@ def _else(cpu: float | None, wchan: str) -> str:
 
 
 def _worker(record: RecordLike, stall: Stall, stacks: list[Stack], sure: Grade) -> Wait:
-    pid, part = stall.pid, roles(record)
-    workers = [stack for stack in stacks if stack.pid != pid and (stack.role or part.get(stack.pid or 0)) == "worker"]
-    busy = [own for stack in workers if (own := _own_part(stack)).frames]
+    pid, role_of = stall.pid, roles(record)
+    workers = [
+        stack for stack in stacks if stack.pid != pid and (stack.role or role_of.get(stack.pid or 0)) == "worker"
+    ]
+    busy = [own for stack in workers if (own := _own_frames(stack)).frames]
     stuck = next((stack for stack in busy if stack.user_frames), next(iter(busy), None))
     since = stall.since or 0.0
     end = ended_at(record)
@@ -261,7 +263,7 @@ def _worker(record: RecordLike, stall: Stall, stacks: list[Stack], sure: Grade) 
     return Wait("worker", "hypothesis", "waits for its data loader; what the workers do could not be read")
 
 
-def _own_part(stack: Stack) -> Stack:
+def _own_frames(stack: Stack) -> Stack:
     """Give what a data worker itself does: what lies around its loop is the trainer's, copied by the fork."""
     for at, frame in enumerate(stack.frames):
         if frame.name == "_worker_loop":

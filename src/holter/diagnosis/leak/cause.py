@@ -205,10 +205,10 @@ def _each_step(holder: Holder) -> bool:
 
 def _held(holder: Holder) -> Evidence:
     was = f" (it had {count(holder.length_before)})" if holder.length_before else ""
-    part = f", {share(min(1.0, holder.share))} of the growth till then" if holder.share >= 0.01 else ""
+    of_growth = f", {share(min(1.0, holder.share))} of the growth till then" if holder.share >= 0.01 else ""
     if holder.cut_short and holder.share < MOST:
-        part = ", and what lies deeper in the graphs"
-    grown = f"{size(holder.grown)} more{part}" if holder.grown > 0 else f"{size(holder.held)}"
+        of_growth = ", and what lies deeper in the graphs"
+    grown = f"{size(holder.grown)} more{of_growth}" if holder.grown > 0 else f"{size(holder.held)}"
     if holder.graph_grew:
         was = f"; its graph went from {count(holder.nodes_before)} to {count(holder.nodes)} nodes"
         return Evidence("holder", f"{holder.where}{was}, by {holder.seen_at}", holder.when)
@@ -218,7 +218,7 @@ def _held(holder: Holder) -> Evidence:
 
 def _ends(record: RecordLike, holder: Holder, leak: Leak) -> bool:
     """Tell of what fills up and then stays: a buffer with a bound, a cache that has room for all there is."""
-    limit, full = leak.curve.limit, holder.whole_size
+    limit, full = leak.curve.limit, holder.full_size
     if full is not None:
         return not limit or leak.curve.late + (full - holder.held) < 0.9 * limit
     return kept_within_bounds(record.source(holder.file), holder.variable)

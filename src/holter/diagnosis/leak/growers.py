@@ -11,7 +11,7 @@ from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.memory import Points
 from holter.record.events.timeline import Processes
 
-_PART = {"trainer": "trainer", "worker": "workers"}
+_GROUPS = {"trainer": "trainer", "worker": "workers"}
 # A part of the tree that carries this share of the growth is where it happens.
 _MAIN_SHARE = 0.6
 
@@ -29,7 +29,7 @@ class Grower:
 @once
 def private_memory(record: RecordLike, trainer: int | None) -> dict[str, tuple[tuple[int, ...], Points]]:
     """Give pids and private memory (resident, not shared, and swapped out) over time of each part of the tree."""
-    said = roles(record)
+    role_of = roles(record)
     curves: dict[str, list[tuple[float, float]]] = {}
     members: dict[str, dict[int, None]] = {}
     for m, reading in record.readings(Processes):
@@ -38,25 +38,25 @@ def private_memory(record: RecordLike, trainer: int | None) -> dict[str, tuple[t
             pid, held = row.pid, row.rss
             if pid is None or held is None:
                 continue
-            role = row.role or said.get(pid, "")
-            part = "trainer" if pid == trainer else _PART.get(role, "other")
+            role = row.role or role_of.get(pid, "")
+            group = "trainer" if pid == trainer else _GROUPS.get(role, "other")
             private = max(0.0, held - (row.shared or 0.0)) + (row.swap or 0.0)
-            sums[part] = sums.get(part, 0.0) + private
-            members.setdefault(part, {})[pid] = None
-        for part, total in sums.items():
-            curves.setdefault(part, []).append((m, total))
-    return {part: (tuple(members[part]), tuple(points)) for part, points in curves.items()}
+            sums[group] = sums.get(group, 0.0) + private
+            members.setdefault(group, {})[pid] = None
+        for group, total in sums.items():
+            curves.setdefault(group, []).append((m, total))
+    return {group: (tuple(members[group]), tuple(points)) for group, points in curves.items()}
 
 
 def growers(record: RecordLike, trainer: int | None, since: float, until: float) -> list[Grower]:
     """Give the parts of the tree by how much each grew between two times, the one that grew most first."""
     found = []
-    for part, (pids, points) in private_memory(record, trainer).items():
+    for group, (pids, points) in private_memory(record, trainer).items():
         within = tuple(point for point in points if since <= point[0] <= until)
         if len(within) >= 2:
             few = max(1, len(within) // 10)
             rise = median(v for _, v in within[-few:]) - median(v for _, v in within[:few])
-            found.append(Grower(part, pids, within, rise))
+            found.append(Grower(group, pids, within, rise))
     return sorted(found, key=lambda grower: -grower.rise)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from holter.diagnosis.core.epochs import EpochBegin, by_span, epochs_of, levels, rises_between
-from holter.diagnosis.core.evidence import wall
+from holter.diagnosis.core.evidence import wall_clock
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.progress import Progress, progress_of, windows_of
 from holter.diagnosis.core.rule import RecordLike
@@ -85,8 +85,8 @@ def _unmeasured(record: RecordLike, ran_out: Exhaustion) -> Leak | None:
         return None
     rise, where = curve.peak - curve.points[0][1], "device" if ran_out.on_device else "tree"
     progress = progress_of(record)
-    said = (ran_out.grade, ran_out.words, ran_out.evidence)
-    return Leak(where, (), curve, 0.0, None, None, None, rise, *said, None, True, progress)
+    grounds = (ran_out.grade, ran_out.words, ran_out.evidence)
+    return Leak(where, (), curve, 0.0, None, None, None, rise, *grounds, None, True, progress)
 
 
 def _measured(record: RecordLike, curve: MemoryCurve, on_device: bool, *, ended: bool = False) -> Leak | None:
@@ -193,10 +193,10 @@ def _goes_on(trained: Points, trend: Trend, known: list[tuple[EpochBegin, float]
     if len(later) < 4:
         return True
     total = trained[-1][1] - trained[0][1]
-    part = (later[-1][0] - later[0][0]) / max(1.0, trained[-1][0] - trained[0][0])
+    later_share = (later[-1][0] - later[0][0]) / max(1.0, trained[-1][0] - trained[0][0])
     few = max(1, len(later) // 10)
     risen = median(v for _, v in later[-few:]) - median(v for _, v in later[:few])
-    return risen >= 0.4 * part * total
+    return risen >= 0.4 * later_share * total
 
 
 def _beyond_one_epoch(
@@ -238,7 +238,7 @@ def forecast_of(record: RecordLike, ahead: Extrapolation, curve: MemoryCurve) ->
     late = windows[-30:]
     span = late[-1].m - late[0].m + (late[0].sum or 0.0)
     done = sum(line.n or 0.0 for line in late)
-    now = wall(record, progress.last_step_m)
+    now = wall_clock(record, progress.last_step_m)
     if span <= 0 or done <= 0 or now is None:
         return None
     when, earliest, latest = (
@@ -271,7 +271,7 @@ def _until(ran_out: Exhaustion) -> str:
 
 def _spread(leak: Leak, trend: Trend) -> str:
     """Say the growth so that it divides to the rate of the claim; the bounds of the slope where they hold that rate."""
-    told = f"{size(leak.rise)} in {count(round(leak.steps))} steps"
+    text = f"{size(leak.rise)} in {count(round(leak.steps))} steps"
     if trend.low <= leak.per_step <= trend.high:
-        told += f", {size(max(0.0, trend.low))} to {size(trend.high)} per step"
-    return told
+        text += f", {size(max(0.0, trend.low))} to {size(trend.high)} per step"
+    return text

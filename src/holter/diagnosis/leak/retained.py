@@ -81,7 +81,7 @@ class Holder(RetainedObject):
         return self.graph and bool(self.saved) and not self.single and self.nodes >= _NODES_LOOKED_AT
 
     @property
-    def whole_size(self) -> float | None:
+    def full_size(self) -> float | None:
         """Give what it will hold when it is full; None where nothing bounds it."""
         return self.held * self.bound / self.length if self.bound and 0 < self.length <= self.bound else None
 
@@ -108,13 +108,13 @@ class Holder(RetainedObject):
 @once
 def holders_of(record: RecordLike, pids: tuple[int, ...] = ()) -> tuple[Holder, ...]:
     """Give the holders of some processes, of all where none are named, those that explain most first."""
-    told: dict[int | None, list[RetainedObjects]] = {}
+    events_by_pid: dict[int | None, list[RetainedObjects]] = {}
     for event in record.of(RetainedObjects):
         pid = event.pid
         if not pids or pid in pids:
-            told.setdefault(pid, []).append(event)
+            events_by_pid.setdefault(pid, []).append(event)
     found: list[Holder] = []
-    for events in told.values():
+    for events in events_by_pid.values():
         latest: dict[tuple[str, ...], Holder] = {}
         for event in events[-_LAST:]:
             for row in event.rows:
@@ -136,13 +136,13 @@ def holder_of(event: RetainedObjects, row: RetainedObject) -> Holder | None:
         grown = 0.0  # seen for the first time, and more than all that came since: it was there before
     if not row.name:
         return None
-    told: dict[str, Any] = {one.name: getattr(row, one.name) for one in fields(row)}
-    told |= {name: told[name] or 0 for name in ("line", "length", "nodes", "nodes_before", "bound")}
+    row_fields: dict[str, Any] = {one.name: getattr(row, one.name) for one in fields(row)}
+    row_fields |= {name: row_fields[name] or 0 for name in ("line", "length", "nodes", "nodes_before", "bound")}
     own = list(_OF_A_MODULE.finditer(row.name))
     if own:
-        told |= {"name": _OF_A_MODULE.sub(r".\1", row.name), "variable": own[-1][1]}
+        row_fields |= {"name": _OF_A_MODULE.sub(r".\1", row.name), "variable": own[-1][1]}
     return Holder(
-        **(told | {"graph": bool(row.graph)}),
+        **(row_fields | {"graph": bool(row.graph)}),
         held=held,
         grown=grown,
         share=max(0.0, grown / grew) if grew > 0 else 0.0,

@@ -16,7 +16,7 @@ from holter.finding import Evidence
 from holter.units import count, size
 
 _NODES = 64  # of the graph behind one number
-_PART_OF_LIMIT = 0.25
+_MIN_SHARE_OF_LIMIT = 0.25
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def summed_graph(record: RecordLike, ran_out: Exhaustion) -> SummedGraph | None:
         return None
     holder = max(sums, key=lambda one: one.nodes)
     rise = curve.peak - ((curve.by(last) if last is not None else None) or curve.points[0][1])
-    if rise < _PART_OF_LIMIT * (curve.limit or curve.peak):
+    if rise < _MIN_SHARE_OF_LIMIT * (curve.limit or curve.peak):
         return None
     steps = count(ran_out.progress.step or 0)
     words = f"memory grew by {size(rise)} after {steps} steps, with no further one, and ran out"

@@ -47,7 +47,7 @@ _ON_HOST = re.compile(
 # What oneDNN says when it gets no pages for its code; elsewhere it may mean something else.
 _AT_OUR_LIMIT = re.compile(r"could not (?:create|execute) a primitive\b(?! descriptor)")
 # Where a framework updates the weights, runs a model, and makes one: the first that fits a stack counts.
-_PARTS = (
+_ACTIVITIES = (
     ("update", re.compile(r"/torch/optim/|/keras/(?:src/)?optimizers/")),
     (
         "step",
@@ -71,7 +71,7 @@ _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta
 # Of the limit: where the state of the training alone takes this much, a smaller batch does not help.
 _MOST_OF_IT = 0.7
 _MOST_OF_RISE = 0.5
-GOOD_PART = 0.3
+GOOD_SHARE = 0.3
 _LEAST_AT_THE_LIMIT = 24e6  # bytes that workers copied
 _LITTLE_OF_IT = 0.4  # of the limit: a model that takes less is not what does not fit
 
@@ -104,16 +104,16 @@ class Exhaustion:
 @once
 def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     """Say whether memory ran out, and how the curve looked; None when there is no sign of it."""
-    left = exit_of(record)
-    kill = oom_kill_of(record, left) if left is not None or record.live else None
+    exited = exit_of(record)
+    kill = oom_kill_of(record, exited) if exited is not None or record.live else None
     raised = raised_at_end(record) if ending.kind in ("exception", "oom-killed") else None
-    said = message_of(raised)
-    on_device = bool(_ON_DEVICE.search(said))
-    refused = on_device or bool(_ON_HOST.search(said)) or bool(record.facts.heal and _AT_OUR_LIMIT.search(said))
+    message = message_of(raised)
+    on_device = bool(_ON_DEVICE.search(message))
+    refused = on_device or bool(_ON_HOST.search(message)) or bool(record.facts.heal and _AT_OUR_LIMIT.search(message))
     if kill is not None and ending.kind != "oom-killed" and kill.role != "trainer":
         kill = None  # the run outlived it: a helper's lack of memory is not the run's
     curve = device_curve(record) if on_device else memory_curve(record)
-    allowed = first_size(_ALLOWED, said)
+    allowed = first_size(_ALLOWED, message)
     if curve is not None and on_device and allowed:
         curve = replace(own_device_curve(record) or curve, limit=allowed, kind="own")
     suspected = False
@@ -122,7 +122,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
         suspected = ending.kind == "killed" and ending.signal in ("SIGKILL", None) and curve is not None
         if not suspected or curve is None or curve.nearness < 0.95:
             return None
-    progress, asked = progress_of(record), first_size(_ASKED, said)
+    progress, asked = progress_of(record), first_size(_ASKED, message)
     if kill is not None and curve is not None and not on_device:
         curve = curve.until(kill.at)
     where = _where(record, raised if refused else None)
@@ -209,7 +209,7 @@ def _of_victim(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | No
 def _of_workers(record: RecordLike, curve: MemoryCurve | None, kill: OomKill | None) -> str:
     """Say what forked workers took for themselves, where that is a good part of what the run held."""
     workers, taken = taken_by_workers(record, kill.at if kill is not None else None)
-    if curve is None or taken < GOOD_PART * curve.peak:
+    if curve is None or taken < GOOD_SHARE * curve.peak:
         return ""
     return f"; {size(taken)} of it the {count(workers)} data workers took for themselves"
 
@@ -247,7 +247,7 @@ def shape_of(
     large = large_batch_of(record)
     if large is not None:
         return "spike", True, f"{large.words}; {want}in step {count(steps + 1)} {reached}"
-    if steps <= FIRST_STEPS and (need := state_of_training(record)) >= _MOST_OF_IT * _room(curve):
+    if steps <= FIRST_STEPS and (need := state_of_training(record)) >= _MOST_OF_IT * _limit_of(curve):
         return (
             "model",
             True,
@@ -316,18 +316,18 @@ def _trains_nothing(record: RecordLike) -> bool:
 
 
 def _where(record: RecordLike, raised: Raised | None) -> str:
-    """Say what a framework was at when memory ran out, by the traceback or by most of the looks: see `_PARTS`."""
+    """Say what a framework was at when memory ran out, by the traceback or by most of the looks: see `_ACTIVITIES`."""
     stacks = [raised.root.frames, raised.frames] if raised is not None else []
     stacks = stacks or [look.frames for look in memory_looks(record)[-8:]]
-    found = [_part_of(frames) for frames in stacks]
-    known = [part for part in found if part]
+    found = [_activity(frames) for frames in stacks]
+    known = [activity for activity in found if activity]
     return max(known, key=known.count) if len(known) > len(found) / 2 else ""
 
 
-def _part_of(frames: tuple[Frame, ...]) -> str:
-    for part, pattern in _PARTS:
+def _activity(frames: tuple[Frame, ...]) -> str:
+    for activity, pattern in _ACTIVITIES:
         if any(pattern.search(f"{frame.file} {frame.name}".replace("\\", "/")) for frame in frames):
-            return part
+            return activity
     return ""
 
 
@@ -343,10 +343,10 @@ def state_of_training(record: RecordLike) -> float:
 
 def _is_small(record: RecordLike, curve: MemoryCurve | None) -> bool:
     """Tell whether weights, gradients and optimizer state are known, and far from what there is: not to blame."""
-    return 0 < state_of_training(record) < _LITTLE_OF_IT * _room(curve)
+    return 0 < state_of_training(record) < _LITTLE_OF_IT * _limit_of(curve)
 
 
-def _room(curve: MemoryCurve | None) -> float:
+def _limit_of(curve: MemoryCurve | None) -> float:
     return curve.limit if curve is not None and curve.limit else float("inf")
 
 

@@ -43,14 +43,14 @@ class LargeBatch:
 def large_batch_of(record: RecordLike) -> LargeBatch | None:
     """Give the batch of the step that the run was in last, where it is far larger than those before."""
     progress = progress_of(record)
-    told = [event for event in record.of(Batch) if event.pid == progress.pid and event.shapes]
-    if len(told) < 2 or (told[-1].step or 0) <= (progress.step or 0):
+    batches = [event for event in record.of(Batch) if event.pid == progress.pid and event.shapes]
+    if len(batches) < 2 or (batches[-1].step or 0) <= (progress.step or 0):
         return None
-    shapes = [event.shapes[0][0] for event in told]
+    shapes = [event.shapes[0][0] for event in batches]
     before = max(shapes[:-1], key=math.prod)
     if math.prod(shapes[-1]) < _FAR_LARGER * math.prod(before):
         return None
-    return LargeBatch(shapes[-1], before, told[-1].samples, _padded_by(record, progress.pid))
+    return LargeBatch(shapes[-1], before, batches[-1].samples, _padded_by(record, progress.pid))
 
 
 def _padded_by(record: RecordLike, pid: int | None) -> Culprit | None:

@@ -205,15 +205,15 @@ def paged_during(record: RecordLike, begin: float, end: float) -> bool:
 
 def _trained(record: RecordLike) -> tuple[float, float, bool] | None:
     """Give the time from the first step to the last, or to the end of a run that did not come to its own."""
-    progress, left = progress_of(record), exit_of(record)
+    progress, exited = progress_of(record), exit_of(record)
     known = _moments(record)
     if not known:
         return None
-    end = left.m if left is not None and left.m is not None else known[-1]
+    end = exited.m if exited is not None and exited.m is not None else known[-1]
     if progress.first_step_m is None:
         # A run whose steps are seen and has made none is still loading, unless it never came out of it.
-        return (known[0], end, False) if left is None or left.code != 0 or not frameworks_on(record) else None
-    finished = left is not None and left.code == 0
+        return (known[0], end, False) if exited is None or exited.code != 0 or not frameworks_on(record) else None
+    finished = exited is not None and exited.code == 0
     last = progress.last_step_m if finished and progress.last_step_m else max(end, progress.last_step_m or 0.0)
     return progress.first_step_m, last, True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from holter.diagnosis.core.evidence import wall
+from holter.diagnosis.core.evidence import wall_clock
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame
 from holter.diagnosis.core.progress import progress_of
@@ -26,14 +26,14 @@ _MADE = ("loader", "model", "optimizer")
 
 def price(found: Paging) -> str:
     """Say what it cost, as the end of a sentence."""
-    said = ""
+    text = ""
     if found.slowdown is not None and found.slowdown >= 1.5 and found.slow and found.quick:
-        said = f"; steps took {duration(found.slow)} instead of {duration(found.quick)}"
+        text = f"; steps took {duration(found.slow)} instead of {duration(found.quick)}"
     if found.computing is not None and found.computing < 0.7 and not found.unified:
-        said += f"; {found.computing:.2f} of a core was at the training's own work"
+        text += f"; {found.computing:.2f} of a core was at the training's own work"
     elif (found.waited or 0.0) >= 0.03:
-        said += f"; it waited for memory {share(found.waited or 0.0)} of the time"
-    return said
+        text += f"; it waited for memory {share(found.waited or 0.0)} of the time"
+    return text
 
 
 def swapped_out(record: RecordLike, found: Paging) -> float:
@@ -65,7 +65,7 @@ def others_hold(record: RecordLike) -> float:
 
 def evidence_of(record: RecordLike, found: Paging) -> tuple[Evidence, ...]:
     """Give the proof: what moved, what waited, what stood still, and the line it was met on."""
-    since = wall(record, found.begin)
+    since = wall_clock(record, found.begin)
     what = "swapped in" if found.kind == SWAP else "read again"
     shown = [Evidence(what, f"{size(found.rate)} per second for {duration(found.seconds)}", since)]
     out = swapped_out(record, found)

@@ -41,15 +41,19 @@ class Pool:
 
 def pool_of(record: RecordLike, raised: Raised | None) -> Pool | None:
     """Read the books from the error's own words, else from TensorFlow's log; None where neither says enough."""
-    said = message_of(raised)
-    return (_pytorch(record, said) if _OUT.search(said) else None) or _tensorflow(record, said)
+    message = message_of(raised)
+    return (_pytorch(record, message) if _OUT.search(message) else None) or _tensorflow(record, message)
 
 
-def _pytorch(record: RecordLike, said: str) -> Pool | None:
-    asked, unallocated, in_all = first_size(_ASKED, said), first_size(_UNALLOCATED, said), first_size(_IN_ALL, said)
+def _pytorch(record: RecordLike, message: str) -> Pool | None:
+    asked, unallocated, in_all = (
+        first_size(_ASKED, message),
+        first_size(_UNALLOCATED, message),
+        first_size(_IN_ALL, message),
+    )
     # Under a limit of the process's own (set_per_process_memory_fraction) what is free on the card is not its to take.
-    free = 0.0 if " allowed; " in said else first_size(_FREE, said) or 0.0
-    allocated = next((size for match in _ALLOCATED.finditer(said) if (size := _size(match.groups()))), None)
+    free = 0.0 if " allowed; " in message else first_size(_FREE, message) or 0.0
+    allocated = next((size for match in _ALLOCATED.finditer(message) if (size := _size(match.groups()))), None)
     if allocated is None:
         return None
     if unallocated is None and in_all is not None:
@@ -60,9 +64,9 @@ def _pytorch(record: RecordLike, said: str) -> Pool | None:
     return Pool("torch", asked, allocated, unallocated, free, "by PyTorch's own count", max(tries, default=0))
 
 
-def _tensorflow(record: RecordLike, said: str) -> Pool | None:
+def _tensorflow(record: RecordLike, message: str) -> Pool | None:
     text = printed_text(record)
-    refused = list(_BFC.finditer(text)) or list(_BFC.finditer(said))
+    refused = list(_BFC.finditer(text)) or list(_BFC.finditer(message))
     stats = list(_STATS.finditer(text))
     if not refused or not stats:
         return None
@@ -71,9 +75,9 @@ def _tensorflow(record: RecordLike, said: str) -> Pool | None:
     return Pool("tensorflow", asked, used, max(0.0, limit - used), 0.0, f"by the allocator {refused[-1]['name']}")
 
 
-def first_size(pattern: re.Pattern[str], said: str) -> float | None:
+def first_size(pattern: re.Pattern[str], message: str) -> float | None:
     """Give the first amount that a pattern finds in a message, in bytes."""
-    match = pattern.search(said)
+    match = pattern.search(message)
     return _size(match.groups()) if match else None
 
 

@@ -35,17 +35,19 @@ def why_no_error(record: RecordLike) -> Evidence | None:
     held = metal_peak(record)
     if not on_macos(record) or not held or not total:
         return None
-    said = record.facts.variables.get(WATERMARK, "")
+    setting = record.facts.variables.get(WATERMARK, "")
     try:
-        ratio = float(said) if said else _DEFAULT_RATIO
+        ratio = float(setting) if setting else _DEFAULT_RATIO
     except ValueError:
-        said, ratio = "", _DEFAULT_RATIO
+        setting, ratio = "", _DEFAULT_RATIO
     mark = ratio * _RECOMMENDED * total
     if 0 < mark <= total:
         return None
     if ratio == 0:
         why = f"{WATERMARK}=0.0 switches its limit off"
     else:
-        which = f"{WATERMARK}={said}" if said else f"its default watermark ({_DEFAULT_RATIO} × the recommended size)"
+        which = (
+            f"{WATERMARK}={setting}" if setting else f"its default watermark ({_DEFAULT_RATIO} × the recommended size)"
+        )
         why = f"{which} lies at about {size(mark)}, above the machine's {size(total)}"
     return Evidence("no error came", f"the Metal driver held {size(held)}, and PyTorch raises none: {why}")

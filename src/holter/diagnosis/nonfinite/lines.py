@@ -139,8 +139,8 @@ def _writes_nan(node: ast.AST) -> bool:
     if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
         return bool(_NAN_WORDS.search(ast.unparse(node.value)))
     if isinstance(node, (ast.Assign, ast.Return)) and node.value is not None:
-        said = ast.unparse(node.value)
-        return bool(_NAN_WORDS.search(said) and re.search(r"\b(?:where|full|choice|array|tensor|fill\w*)\b", said))
+        code = ast.unparse(node.value)
+        return bool(_NAN_WORDS.search(code) and re.search(r"\b(?:where|full|choice|array|tensor|fill\w*)\b", code))
     put = isinstance(node, ast.Call) and called_name(node) in ("append", "extend", "fill", "fill_", "full_like")
     return put and bool(_NAN_WORDS.search(ast.unparse(node)))
 

@@ -26,7 +26,7 @@ Detail = Literal["learning-rate", "data", "precision", "math"]
 _HALF_TYPES = ("float16", "half", "mixed_float16")
 # Edges that need no growth to be met: the function is undefined there, whatever the size of the values.
 _OVERFLOWS = re.compile(r"overflow")
-_SAYS_NAN = re.compile(
+_NAN_IN_MESSAGE = re.compile(
     r"\b(?:loss|grad\w*|weight\w*|param\w*|output\w*)\b[^\n]{0,60}\b(?:nan|inf|non-?finite|not finite|not a number)\b|"
     r"\b(?:nan|inf|non-?finite|infinite)\b[^\n]{0,40}\b(?:loss|grad\w*|weight\w*|param\w*|output\w*)\b|"
     r"returned nan values|Invalid loss, terminating|diverged",
@@ -80,7 +80,7 @@ class Nonfinite:
     event: NonfiniteLook
     growth: Growth | None
     when: float | None
-    said: str = ""  # what an exception says of it, where nothing else has seen it
+    message: str = ""  # what an exception says of it, where nothing else has seen it
     static: bool = False  # the operations are read off the source alone
 
     @property
@@ -110,7 +110,7 @@ def lasting(record: RecordLike) -> Nonfinite | None:
         # A compiled step leaves no graph to look at: what its source says has to do.
         seen = replace(seen, event=replace(event, slopes=_suspects(record)), static=True)
     detail, grade = _reason(seen, growth)
-    return Nonfinite(detail, grade, event.step, seen.event, growth, event.t or None, seen.said, seen.static)
+    return Nonfinite(detail, grade, event.step, seen.event, growth, event.t or None, seen.message, seen.static)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class _Seen:
 
     event: NonfiniteLook
     looked: bool = False
-    said: str = ""
+    message: str = ""
     static: bool = False
 
 
@@ -180,15 +180,15 @@ def _from_windows(record: RecordLike) -> NonfiniteLook | None:
 
 def _from_message(record: RecordLike) -> _Seen | None:
     """Give what the exception that ended the run says, where nothing else has seen it."""
-    left = exit_of(record)
-    raised = raised_at_end(record) if left is not None and left.code else None
-    said = message_of(raised)
-    if left is None or raised is None or not (_SAYS_NAN.search(said) or _BAD_INPUT.search(said)):
+    exited = exit_of(record)
+    raised = raised_at_end(record) if exited is not None and exited.code else None
+    message = message_of(raised)
+    if exited is None or raised is None or not (_NAN_IN_MESSAGE.search(message) or _BAD_INPUT.search(message)):
         return None
-    event = NonfiniteLook(raised.when or 0.0, left.m or 0.0, what="loss")
-    if _BAD_INPUT.search(said):
+    event = NonfiniteLook(raised.when or 0.0, exited.m or 0.0, what="loss")
+    if _BAD_INPUT.search(message):
         event = replace(event, what="input", inputs=BadInput(bad="nan"))
-    return _Seen(event, said=raised.root.headline)
+    return _Seen(event, message=raised.root.headline)
 
 
 def magnitude(value: float | str | None) -> float | None:
@@ -197,9 +197,9 @@ def magnitude(value: float | str | None) -> float | None:
 
 
 def _raised_otherwise(record: RecordLike) -> bool:
-    left = exit_of(record)
-    raised = raised_at_end(record) if left is not None and left.code else None
-    return raised is not None and not _SAYS_NAN.search(message_of(raised))
+    exited = exit_of(record)
+    raised = raised_at_end(record) if exited is not None and exited.code else None
+    return raised is not None and not _NAN_IN_MESSAGE.search(message_of(raised))
 
 
 def _window_losses(record: RecordLike, event: NonfiniteLook) -> list[float]:
@@ -235,7 +235,7 @@ def _reason(seen: _Seen, growth: Growth | None) -> tuple[Detail, Grade]:
             return "data", "supported"
     # An operation that had only finite values before it clears the batch.
     elif bad_input is not None and not (op and event.via in ("replay", "graph")):
-        return "data", "supported" if seen.said else "established"
+        return "data", "supported" if seen.message else "established"
     scale = event.scale
     collapsed = scale is not None and scale < 1e-3
     half = _half(event) or collapsed
@@ -249,7 +249,7 @@ def _reason(seen: _Seen, growth: Growth | None) -> tuple[Detail, Grade]:
         return "learning-rate", "supported"
     # That the loss is non-finite and stays so was seen; what is left to blame is the least that fits.
     read = (event.looked_at or 0) > 0 and not event.cut
-    looked = (seen.looked and read) or bool(seen.said)
+    looked = (seen.looked and read) or bool(seen.message)
     slopes = event.slopes
     if slopes:
         sure = [row for row in slopes if row.sure] or slopes

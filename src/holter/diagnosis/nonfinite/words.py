@@ -74,6 +74,6 @@ def evidence_of(seen: Nonfinite) -> tuple[Evidence, ...]:
         found.append(Evidence("batch", "every input and target finite"))
     if event.scale is not None:
         found.append(Evidence("loss scale", figure(event.scale)))
-    if seen.said:
-        found.append(Evidence("exception", seen.said, when))
+    if seen.message:
+        found.append(Evidence("exception", seen.message, when))
     return tuple(found)

@@ -179,8 +179,8 @@ def _settings(source: str, given: FitInput, loader: Made | None) -> list[Evidenc
 
 def _input(record: RecordLike, pid: int) -> FitInput:
     """Give what the last `fit` was fed with."""
-    told = [event for event in record.of(FitInput) if event.pid == pid]
-    return told[-1] if told else FitInput()
+    inputs = [event for event in record.of(FitInput) if event.pid == pid]
+    return inputs[-1] if inputs else FitInput()
 
 
 def _usual_source(record: RecordLike, loader: Made | None) -> str:
@@ -203,10 +203,10 @@ def _loader(record: RecordLike, pid: int) -> Made | None:
 
 def _fed_seconds(record: RecordLike, anatomy: Anatomy, given: FitInput) -> float | None:
     """Work out the wait of a fit whose data are drawn inside the traced step; None where nothing is known of it."""
-    told = [event for event in record.of(Feed) if event.pid == anatomy.pid]
-    if not told:
+    feeds = [event for event in record.of(Feed) if event.pid == anatomy.pid]
+    if not feeds:
         return None
-    feed = told[-1]
+    feed = feeds[-1]
     looks, elements = feed.looks or 0.0, feed.elements or 0.0
     step, busy = feed.step or 0.0, feed.busy or 0.0
     if looks < 3 or not elements:

@@ -53,11 +53,11 @@ def retracing_of(record: RecordLike) -> Retracing | None:
 
 def _judge(record: RecordLike, traced: Traced) -> Retracing | None:
     change = traced.main
-    if change is None or not traced.told:
+    if change is None or not traced.history:
         return None
     if change.kind == "closure" and traced.what == "keras" and traced.functions <= _A_MODELS_OWN * traced.owners:
         return None  # each model of a search or a fold is traced for its own training and validation
-    begin, first_step, _, first_seconds = traced.told[0]
+    begin, first_step, _, first_seconds = traced.history[0]
     end = max(begin, _last_sign(record, traced.pid))
     period, seconds = end - begin, traced.seconds - first_seconds
     steps = max(0, (progress_of(record).step or 0) - first_step)
@@ -143,7 +143,7 @@ def because(traced: Traced, change: Change) -> str:
 
 def _evidence(record: RecordLike, traced: Traced, begin: float, end: float) -> list[Evidence]:
     found = []
-    for m, step, times, seconds in _some(traced.told):
+    for m, step, times, seconds in _some(traced.history):
         started, mono = record.facts.started, record.facts.mono
         when = started + m - mono if started is not None and mono is not None else None
         what = "compilations" if traced.jit else "traces"
@@ -158,9 +158,9 @@ def _evidence(record: RecordLike, traced: Traced, begin: float, end: float) -> l
     return found
 
 
-def _some(told: tuple[tuple[float, int, int, float], ...]) -> list[tuple[float, int, int, float]]:
+def _some(history: tuple[tuple[float, int, int, float], ...]) -> list[tuple[float, int, int, float]]:
     """Give the first, the middle and the last of what was told."""
-    return [told[n] for n in sorted({0, len(told) // 2, len(told) - 1})]
+    return [history[n] for n in sorted({0, len(history) // 2, len(history) - 1})]
 
 
 def culprit_of(found: Retracing) -> Culprit:

@@ -47,7 +47,7 @@ class Step:
     total: float  # of all steps
     steps: int
     batch: int
-    parts: tuple[tuple[str, float], ...]  # phase and its share
+    phase_shares: tuple[tuple[str, float], ...]  # phase and its share
 
     @property
     def each(self) -> float:
@@ -57,24 +57,24 @@ class Step:
     @property
     def data(self) -> float:
         """Give the share of the time that the steps waited for data."""
-        return dict(self.parts).get("data", 0.0)
+        return dict(self.phase_shares).get("data", 0.0)
 
     @property
     def in_python(self) -> float:
         """Give the share of the time in which the user's own lines ran: neither data, backward nor optimizer."""
-        parts = dict(self.parts)
-        return parts.get("forward", 0.0) + parts.get("other", 0.0)
+        phase_shares = dict(self.phase_shares)
+        return phase_shares.get("forward", 0.0) + phase_shares.get("other", 0.0)
 
     @property
     def in_training(self) -> float:
         """Give the share of the time in the model, its backward and the update; the rest is other work."""
-        parts = dict(self.parts)
-        return sum(parts.get(phase, 0.0) for phase in ("forward", "backward", "optimizer"))
+        phase_shares = dict(self.phase_shares)
+        return sum(phase_shares.get(phase, 0.0) for phase in ("forward", "backward", "optimizer"))
 
     @property
     def spent(self) -> Evidence:
         """Say where a step's time goes."""
-        words = ", ".join(f"{name} {share(part)}" for name, part in self.parts if part >= 0.02)
+        words = ", ".join(f"{name} {share(part)}" for name, part in self.phase_shares if part >= 0.02)
         return Evidence("one step", f"{duration(self.total / max(1, self.steps))}: {words}")
 
 
@@ -89,13 +89,13 @@ def usual_step(record: RecordLike) -> Step | None:
         return None
     times = {phase: sum(line.phases[phase] for line in windows) for phase in _PHASES}
     known = sum(times.values())
-    parts = tuple((phase, spent / known) for phase, spent in times.items()) if known > 0 else ()
+    phase_shares = tuple((phase, spent / known) for phase, spent in times.items()) if known > 0 else ()
     looks = [event for event in record.of(StepLook) if event.pid == pid and event.steps]
     # A look may fall on a step with a validation in it; the usual one is the middle one.
     looks.sort(key=_operations)
     look = looks[(len(looks) - 1) // 2] if looks else StepLook()
     batches = [found for line in windows if (found := line.batch)]
-    data = dict(parts).get("data", 0.0)
+    data = dict(phase_shares).get("data", 0.0)
     return Step(
         operations=round(_operations(look)),
         repeated=_busiest(look),
@@ -111,7 +111,7 @@ def usual_step(record: RecordLike) -> Step | None:
         total=total,
         steps=steps,
         batch=int(median(batches)) if batches else 0,
-        parts=parts,
+        phase_shares=phase_shares,
     )
 
 

@@ -31,7 +31,7 @@ class Anatomy:
     end: float
     steps: int
     stepping: float  # seconds within steps
-    parts: dict[str, float]
+    phases: dict[str, float]
     batch: int | None = None
     shortest: float | None = None  # what the quickest steps took: short ones are not all timed by phase
     at_first: float | None = None  # seconds per step, early and late
@@ -40,7 +40,7 @@ class Anatomy:
     @property
     def training(self) -> float:
         """Give the seconds of training: the steps, and validation, checkpoints and compilation between them."""
-        return self.stepping + sum(self.parts.get(name, 0.0) for name in BETWEEN)
+        return self.stepping + sum(self.phases.get(name, 0.0) for name in BETWEEN)
 
     @property
     def per_step(self) -> float:
@@ -48,7 +48,7 @@ class Anatomy:
 
     def of(self, name: str) -> float:
         """Give the seconds that went to a phase."""
-        return self.parts.get(name, 0.0)
+        return self.phases.get(name, 0.0)
 
     @property
     def split(self) -> str:
@@ -88,14 +88,14 @@ def anatomy_of(record: RecordLike, *, late: bool = False) -> Anatomy | None:
         return None
     steps = sum(line.n or 0 for line in settled)
     stepping = sum(line.sum or 0.0 for line in settled)
-    parts = {name: sum(line.phases[name] for line in settled) for name in (*IN_STEP, *BETWEEN)}
+    phases = {name: sum(line.phases[name] for line in settled) for name in (*IN_STEP, *BETWEEN)}
     begin = settled[0].m - (settled[0].sum or 0.0)
     batches = [batch for line in settled if (batch := line.batch)]
     quickest = [took for line in settled if (took := line.min)]
     shortest = median(quickest) if quickest else None
     first, last = _paces(settled)
     batch = int(median(batches)) if batches else None
-    return Anatomy(pid, begin, settled[-1].m, steps, stepping, parts, batch, shortest, first, last)
+    return Anatomy(pid, begin, settled[-1].m, steps, stepping, phases, batch, shortest, first, last)
 
 
 def _settled(windows: Sequence[StepWindow]) -> list[StepWindow]:
@@ -112,5 +112,5 @@ def _paces(windows: Sequence[StepWindow]) -> tuple[float | None, float | None]:
     known = [(line.sum or 0.0) / n for line in windows if (n := line.n)]
     if len(known) < _WINDOWS:
         return None, None
-    part = max(3, len(known) // 5)
-    return median(known[:part]), median(known[-part:])
+    fifth = max(3, len(known) // 5)
+    return median(known[:fifth]), median(known[-fifth:])

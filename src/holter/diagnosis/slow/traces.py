@@ -43,7 +43,7 @@ class Traced:
     call: Culprit | None
     maker: Culprit | None
     use: Culprit | None
-    told: tuple[tuple[float, int, int, float], ...]  # moment, step, count, seconds
+    history: tuple[tuple[float, int, int, float], ...]  # moment, step, count, seconds
     jit: bool = False  # compilations by XLA, not traces
     usual: float = 0.0  # seconds of a call that meets no new shape; 0 where there was none
     draws: bool = False  # the calls draw their data themselves, and a wait for them counts in
@@ -60,7 +60,7 @@ class Traced:
 
     def count_at(self, m: float) -> int:
         """Say how many traces there had been by a moment."""
-        return max((count for at, _, count, _ in self.told if at <= m), default=0)
+        return max((count for at, _, count, _ in self.history if at <= m), default=0)
 
 
 @once
@@ -96,7 +96,7 @@ def _traced(found: list[Trace]) -> Traced:
         jit=bool(last.jit),
         usual=last.usual or 0.0,
         draws=bool(last.draws),
-        told=tuple((e.m, e.step or 0, e.count or 0, e.seconds or 0.0) for e in found),
+        history=tuple((e.m, e.step or 0, e.count or 0, e.seconds or 0.0) for e in found),
     )
 
 

@@ -56,13 +56,13 @@ class Allocator:
             block = made
         rest = block.size - size
         if rest >= QUANTUM if small else rest > _SMALL_BYTES:
-            part = self._make(block.address + size, rest, small)
-            part.before, part.after = block, block.after
+            remainder = self._make(block.address + size, rest, small)
+            remainder.before, remainder.after = block, block.after
             if block.after is not None:
-                block.after.before = part
-            block.after = part
+                block.after.before = remainder
+            block.after = remainder
             block.size = size
-            insort(pool, (part.size, part.address))
+            insort(pool, (remainder.size, remainder.address))
         block.free = False
         return block.address
 
@@ -85,19 +85,19 @@ class Allocator:
 
     def _segment(self, size: int, small: bool) -> _Block | None:
         if small:
-            whole = _SMALL_SEGMENT
+            segment_size = _SMALL_SEGMENT
         elif size < _FROM_HERE_OWN_SEGMENT:
-            whole = _LARGE_SEGMENT
+            segment_size = _LARGE_SEGMENT
         else:
-            whole = -(-size // _ROUND_LARGE) * _ROUND_LARGE
-        if self.limit is not None and self.reserved + whole > self.limit:
+            segment_size = -(-size // _ROUND_LARGE) * _ROUND_LARGE
+        if self.limit is not None and self.reserved + segment_size > self.limit:
             self._give_back_unused()
-            if self.reserved + whole > self.limit:
+            if self.reserved + segment_size > self.limit:
                 return None
-        self.reserved += whole
+        self.reserved += segment_size
         self.highest = max(self.highest, self.reserved)
-        self.end += whole
-        return self._make(self.end - whole, whole, small)
+        self.end += segment_size
+        return self._make(self.end - segment_size, segment_size, small)
 
     def _make(self, address: int, size: int, small: bool) -> _Block:
         block = self.blocks[address] = _Block(address, size, small)
@@ -105,13 +105,13 @@ class Allocator:
 
     def _give_back_unused(self) -> None:
         for pool in self.free:
-            whole = [entry for entry in pool if self._is_whole(entry[1])]
-            for entry in whole:
+            unused = [entry for entry in pool if self._is_unsplit(entry[1])]
+            for entry in unused:
                 pool.remove(entry)
                 del self.blocks[entry[1]]
                 self.reserved -= entry[0]
 
-    def _is_whole(self, address: int) -> bool:
+    def _is_unsplit(self, address: int) -> bool:
         block = self.blocks[address]
         return block.before is None and block.after is None
 

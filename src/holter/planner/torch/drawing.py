@@ -47,11 +47,11 @@ class Drawing:
             return found
         return with_moments(found, lambda call: kernels.at(call, rows), lambda call: kernels.program(call, rows))
 
-    def ask_kernels(self, torch: Any, rows: int, device: Any, room: int) -> None:
+    def ask_kernels(self, torch: Any, rows: int, device: Any, memory: int) -> None:
         """Run the operations that take something for themselves at this size, each by itself."""
         if self.kernels is not None and self.kernels.takers() and not self.kernels.is_known(rows):
             calls = self.fakes.calls(rows, set(self.kernels.takers()))
-            self.kernels.learn(rows, ask(torch, calls, device, room))
+            self.kernels.learn(rows, ask(torch, calls, device, memory))
 
     def _drawn(self, rows: int) -> Timeline:
         if rows in self.traces:

@@ -62,46 +62,46 @@ class PlanWatch:
         inner, watch, torch = module.__call__, self, self.torch
 
         @functools.wraps(inner)
-        def __call__(part: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        def __call__(net: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             if watch.done or watch.depth or not torch.is_grad_enabled():
-                return inner(part, *args, **kwargs)
+                return inner(net, *args, **kwargs)
             if not watch.met:
-                watch.agent.guard(watch._first_call)(part, args, kwargs)
+                watch.agent.guard(watch._first_call)(net, args, kwargs)
             watch.depth += 1
             try:
-                out = inner(part, *args, **kwargs)
+                out = inner(net, *args, **kwargs)
             finally:
                 watch.depth -= 1
-            watch.agent.guard(watch._called)(part, args, kwargs, out)
+            watch.agent.guard(watch._called)(net, args, kwargs, out)
             return out
 
         module.__call__ = __call__
 
-    def _first_call(self, part: Any, args: Any, kwargs: Any) -> None:
-        if not self._trains(part):
+    def _first_call(self, net: Any, args: Any, kwargs: Any) -> None:
+        if not self._trains(net):
             return
         self.met = True
         with open(os.path.join(self.agent.folder, CALLED), "w"):
             pass
         if not self.order.get("before"):
             return
-        mine = {id(p) for p in part.parameters()}
+        mine = {id(p) for p in net.parameters()}
         kind = self.torch.optim.Optimizer
         optimizers = [one for one in gc.get_objects() if issubclass(type(one), kind)]  # asks the object itself nothing
         for optimizer in optimizers:
             if any(id(p) in mine for group in optimizer.param_groups for p in group["params"]):
-                self.call = part, args, kwargs, None, self._precision()
+                self.call = net, args, kwargs, None, self._precision()
                 self._plan_and_leave(optimizer)
 
     @staticmethod
-    def _trains(part: Any) -> bool:
-        return part.training and any(p.requires_grad for p in part.parameters())
+    def _trains(net: Any) -> bool:
+        return net.training and any(p.requires_grad for p in net.parameters())
 
-    def _called(self, part: Any, args: Any, kwargs: Any, out: Any) -> Any:
-        if not self._trains(part):
+    def _called(self, net: Any, args: Any, kwargs: Any, out: Any) -> Any:
+        if not self._trains(net):
             return
         # Only shapes are kept of what it gave: the output itself would hold the step's memory.
-        self.call = part, args, kwargs, getattr(out, "shape", None), self._precision()
+        self.call = net, args, kwargs, getattr(out, "shape", None), self._precision()
         self.loss = None
 
     def _precision(self) -> Any:
@@ -147,12 +147,12 @@ class PlanWatch:
     def _plan_and_leave(self, optimizer: Any) -> None:
         self.done = True
         try:
-            told = self._plan(optimizer)
+            plan = self._plan(optimizer)
         except Exception as error:
-            told = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+            plan = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
         path = os.path.join(self.agent.folder, "plan.json")
         with open(path + ".new", "w") as file:
-            json.dump(told, file)
+            json.dump(plan, file)
         os.replace(path + ".new", path)
         os._exit(0)
 
@@ -203,15 +203,15 @@ def plan_of(
             planner.notes.append("the script's own loss can't be replayed: what it takes is measured at its batch size")
         if seen:
             planner.learn(rows, seen)
-        told = planner.told(bool(order.get("table", True)), float(order.get("seconds", 60.0)))
-        told["seen"] = {
+        plan = planner.plan(bool(order.get("table", True)), float(order.get("seconds", 60.0)))
+        plan["seen"] = {
             "model": type(model).__name__,
             "parameters": sum(p.numel() * p.element_size() for p in model.parameters()),
             "optimizer": type(optimizer).__name__,
             "inputs": [[list(t.shape), str(t.dtype)] for t in args if isinstance(t, torch.Tensor)],
             "peak": seen,
         }
-        return told
+        return plan
 
     return aside(make, 600.0) if kind == "cpu" and can_fork() else make()
 
@@ -230,10 +230,10 @@ def _replay(torch: Any, loss: tuple[Any, ...] | None, shape: Any) -> Callable[[A
         flat = target.dim() == 1
 
         def over_rows(out: Any, to: Any) -> Any:
-            whole = out.reshape(-1, out.shape[-1])
+            flattened = out.reshape(-1, out.shape[-1])
             if flat:  # the target was flattened with it, and does not grow by rows of the batch
-                to = torch.zeros(whole.shape[0], dtype=target.dtype, device=whole.device)
-            return function(whole, to, *args, **kwargs)
+                to = torch.zeros(flattened.shape[0], dtype=target.dtype, device=flattened.device)
+            return function(flattened, to, *args, **kwargs)
 
         return over_rows
     return None

@@ -174,7 +174,7 @@ def _between(one: tuple[int, int], two: tuple[int, int], rows: int) -> int:
     return round(one[1] + (two[1] - one[1]) * (rows - one[0]) / (two[0] - one[0]))
 
 
-def ask(torch: Any, calls: Mapping[str, Any], device: Any, room: int) -> dict[str, Program]:
+def ask(torch: Any, calls: Mapping[str, Any], device: Any, memory: int) -> dict[str, Program]:
     """Run operations one by one, as a step on fake tensors has called them; those that can't be are left out."""
     if not has_history(torch):
         return {}
@@ -189,7 +189,7 @@ def ask(torch: Any, calls: Mapping[str, Any], device: Any, room: int) -> dict[st
         key = f"{func} {[(leaf.shape, leaf.stride(), leaf.dtype) for leaf in tensors]} {plain}"
         if key not in same:
             given = sum(leaf.numel() * leaf.element_size() for leaf in tensors)
-            same[key] = _run(torch, func, args, kwargs, device) if 2 * given <= _MAX_SHARE * room else None
+            same[key] = _run(torch, func, args, kwargs, device) if 2 * given <= _MAX_SHARE * memory else None
         program = same[key]
         if program is not None:
             found[name] = program

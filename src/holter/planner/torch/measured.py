@@ -73,8 +73,8 @@ def measure(
                 with torch.random.fork_rng(devices=[device]):
                     found.append(_on_cuda(torch, recipe, rows, device, steps, kernels))
             elif device.type == "cpu" and can_fork():
-                told = aside(lambda r=recipe, n=rows: asdict(_on_cpu(torch, r, n, steps)), patience)  # type: ignore[misc]
-                found.append(Measured(**told))
+                answer = aside(lambda r=recipe, n=rows: asdict(_on_cpu(torch, r, n, steps)), patience)  # type: ignore[misc]
+                found.append(Measured(**answer))
             else:
                 found.append(_failed(rows, "this system can't run them in a process of their own"))
         except Lost as lost:

@@ -69,9 +69,9 @@ class Planner:
     def sizes(self) -> list[int]:
         """Small sizes: together with the largest they show what grows with the batch and what does not."""
         least = self.drawing.summit(1).total
-        room = (self.memory - least - self._blind_offset()) * SMALL
+        budget = (self.memory - least - self._blind_offset()) * SMALL
         most = max(4, self.recipe.rows)
-        reach = largest(lambda rows: rows <= most and self.drawing.summit(rows).total - least <= room, 8) or 1
+        reach = largest(lambda rows: rows <= most and self.drawing.summit(rows).total - least <= budget, 8) or 1
         return sorted({reach, max(1, reach // 2), max(1, reach // 4)})
 
     def _calibrate(self) -> Correction:
@@ -179,7 +179,7 @@ class Planner:
                 break
         return found
 
-    def told(self, table: bool = True, seconds: float = 60.0) -> dict[str, Any]:
+    def plan(self, table: bool = True, seconds: float = 60.0) -> dict[str, Any]:
         """The whole plan as plain data."""
         rows = self.recipe.rows
         at = self.peak(rows)
@@ -196,20 +196,20 @@ class Planner:
             "memory_from": self.memory_from,
             "counts": "the process" if self.kind == "cpu" else "tensors on the device",
             "batch": rows,
-            "peak": at.told(),
+            "peak": at.as_dict(),
             "parts": parts,
             "phase": self.drawing.summit(rows).phase,
             "context": self.context,
             "fits": self.fits(rows),
-            "curve": [{"batch": n, **self.peak(n).told()} for n in curve],
-            "largest": {"batch": best, **(self.peak(best).told() if best else {})},
+            "curve": [{"batch": n, **self.peak(n).as_dict()} for n in curve],
+            "largest": {"batch": best, **(self.peak(best).as_dict() if best else {})},
             "measured": [{"batch": m.rows, "peak": m.peak, "seconds": m.seconds} for m in good(self.measured)],
         }
         if self._may_be_mapped():
             mapped = self.largest_without_holes()
             if mapped > best:
                 how = {"environ": mapped_heap.setting(os.environ)}
-                plan["largest_without_holes"] = {"batch": mapped, **self.without_holes(mapped).told(), **how}
+                plan["largest_without_holes"] = {"batch": mapped, **self.without_holes(mapped).as_dict(), **how}
         if table:
             found = self._table(seconds)
             plan["settings"], plan["buys_most"] = rank(found), buys_most(found)
@@ -280,19 +280,19 @@ class Planner:
         return drawing, self._with_learned(corrected(points, self.correction.kind)), speed
 
     def _row(self, setting: Setting, drawing: Drawing, correction: Correction, speed: float | None) -> dict[str, Any]:
-        micro = self.recipe.rows // setting.parts
-        if setting.parts > 1:
+        micro = self.recipe.rows // setting.chunks
+        if setting.chunks > 1:
             speed = self._speed_of(micro)
         at = self.peak(micro, drawing, correction)
-        environ = {environment.SPLIT: str(setting.parts)} if setting.parts > 1 else {}
+        environ = {environment.SPLIT: str(setting.chunks)} if setting.chunks > 1 else {}
         if setting.mapped:
             at, speed, environ = self.without_holes(micro), None, mapped_heap.setting(os.environ)
         because = "" if speed is not None else "there is no such device here" if not self.here else "not measured"
         return {
             "name": setting.name,
             "micro_batch": micro,
-            "accumulate": setting.parts,
-            "peak": at.told(),
+            "accumulate": setting.chunks,
+            "peak": at.as_dict(),
             "fits": self._fits_closely(at) if setting.mapped else self.fits(micro, drawing, correction),
             "speed": round(speed, 2) if speed is not None else None,
             "speed_because": because,
@@ -310,9 +310,9 @@ class Planner:
             return None
         each = max(0.0, (found[-1].seconds - found[0].seconds) / (found[-1].rows - found[0].rows))
         fixed = max(0.0, found[0].seconds - each * found[0].rows)
-        whole = fixed + each * self.recipe.rows
-        parts = self.recipe.rows / micro * (fixed + each * micro)
-        return whole / parts if parts else None
+        full_batch = fixed + each * self.recipe.rows
+        micro_batches = self.recipe.rows / micro * (fixed + each * micro)
+        return full_batch / micro_batches if micro_batches else None
 
 
 def kernels_of(found: list[Measured]) -> Kernels | None:

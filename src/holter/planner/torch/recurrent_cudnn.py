@@ -42,8 +42,8 @@ def backward(args: Any) -> tuple[Any, ...]:
     """What `_cudnn_rnn_backward` gives: a gradient for the input, the first states and every weight."""
     source, weights, _stride, block, hx, cx = args[:6]
     sizes = [weight.numel() for weight in weights]
-    whole = block.new_empty((max(block.numel(), sum(sizes)),))  # one block, as its weights are
-    parts = whole[: sum(sizes)].split(sizes)
+    flat = block.new_empty((max(block.numel(), sum(sizes)),))  # one block, as its weights are
+    parts = flat[: sum(sizes)].split(sizes)
     gradients = [part.view(weight.shape) for part, weight in zip(parts, weights)]
     states = cx.new_empty(cx.shape) if cx is not None else source.new_empty((0,))
     return source.new_empty(source.shape), hx.new_empty(hx.shape), states, gradients

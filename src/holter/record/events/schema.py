@@ -39,12 +39,12 @@ def means(words: str, key: str = "") -> Any:
 def schema(cls: type[R]) -> type[R]:
     """A class of the schema: a frozen dataclass whose fields are all absent unless a line has them."""
     for name, kind in inspect.get_annotations(cls).items():
-        said = cls.__dict__.get(name)
+        declared = cls.__dict__.get(name)
         row = vars(sys.modules[cls.__module__]).get(kind)
         if isinstance(row, type) and issubclass(row, Row):
-            setattr(cls, name, field(default=row(), metadata=said.metadata if isinstance(said, Field) else {}))
-        elif isinstance(said, Field):
-            said.default = _ABSENT.get(kind.partition("[")[0])
+            setattr(cls, name, field(default=row(), metadata=declared.metadata if isinstance(declared, Field) else {}))
+        elif isinstance(declared, Field):
+            declared.default = _ABSENT.get(kind.partition("[")[0])
     return dataclass(frozen=True, slots=True, eq=False, repr=False, match_args=False)(cls)
 
 
@@ -121,7 +121,7 @@ def number(value: object) -> float | None:
     return None
 
 
-def whole(value: object) -> int | None:
+def as_int(value: object) -> int | None:
     """A whole number, or None."""
     if type(value) is int:
         return value if -1e18 < value < 1e18 else None
@@ -151,30 +151,30 @@ def _magnitude(value: object) -> float | str | None:
 
 def _word(value: object) -> str | int | None:
     """A name, or the number that stands for it."""
-    return text(value) if isinstance(value, str) else whole(value)
+    return text(value) if isinstance(value, str) else as_int(value)
 
 
 def _texts(value: object) -> tuple[str, ...]:
     return tuple(text(one) for one in value if isinstance(one, str)) if isinstance(value, list) else ()
 
 
-def _wholes(value: object) -> tuple[int, ...]:
-    found = map(whole, value) if isinstance(value, list) else ()
+def _ints(value: object) -> tuple[int, ...]:
+    found = map(as_int, value) if isinstance(value, list) else ()
     return tuple(one for one in found if one is not None)
 
 
 def _shape(value: object) -> tuple[int, ...] | None:
-    return _wholes(value) if isinstance(value, list) else None
+    return _ints(value) if isinstance(value, list) else None
 
 
 def _counts(value: object) -> tuple[tuple[str, int], ...]:
     pairs = [pair for pair in value if isinstance(pair, list) and len(pair) == 2] if isinstance(value, list) else []
-    return tuple((name, whole(count) or 0) for name, count in pairs if isinstance(name, str))
+    return tuple((name, as_int(count) or 0) for name, count in pairs if isinstance(name, str))
 
 
 def _shapes(value: object) -> tuple[tuple[tuple[int, ...], str], ...]:
     pairs = [pair for pair in value if isinstance(pair, list) and len(pair) == 2] if isinstance(value, list) else []
-    return tuple((_wholes(shape), text(dtype)) for shape, dtype in pairs if isinstance(shape, list))
+    return tuple((_ints(shape), text(dtype)) for shape, dtype in pairs if isinstance(shape, list))
 
 
 def _magnitudes(value: object) -> tuple[float | str | None, ...]:
@@ -201,12 +201,12 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     str: text,
     float: lambda value: number(value) or 0.0,
     float | None: number,
-    int | None: whole,
+    int | None: as_int,
     bool | None: flag,
     float | str | None: _magnitude,
     str | int | None: _word,
     tuple[str, ...]: _texts,
-    tuple[int, ...]: _wholes,
+    tuple[int, ...]: _ints,
     tuple[int, ...] | None: _shape,
     tuple[tuple[str, int], ...]: _counts,
     tuple[tuple[tuple[int, ...], str], ...]: _shapes,

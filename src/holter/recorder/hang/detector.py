@@ -60,7 +60,7 @@ class WatchedProcess:
     since: float = 0.0
     phase: str = "start"
     longest: dict[str, float] = field(default_factory=dict)
-    told: bool = False
+    reported: bool = False
     seen: float = 0.0  # the last look at which nothing had moved
     not_before: float = 0.0
     patience: float = 0.0  # extra time granted for this silence
@@ -97,10 +97,10 @@ class Watch:
                 found.append(("look" if suspicion.early else "suspect", suspicion))
         return found
 
-    def told(self, pid: int) -> None:
+    def reported(self, pid: int) -> None:
         """The silence was confirmed and told: once is enough."""
         if pid in self._watched:
-            self._watched[pid].told = True
+            self._watched[pid].reported = True
 
     def not_a_hang(self, pid: int, now: float, patience: float = 0.0) -> None:
         """The stacks say that it moves, or that it is at something that takes long: look again later."""
@@ -122,27 +122,27 @@ class Watch:
         if process.sign:
             silence = max(0.0, max(agent["since"], agent["activity"]) - process.since)
             steps = agent["step"] - process.sign[0]
-            if steps > 1 and not process.told:
+            if steps > 1 and not process.reported:
                 # Several steps since the last look: the time between two looks is none of their silences.
                 silence = max(silence / steps, process.seen - process.since)
             # The first step may have been a minute of compiling: that says nothing of the others.
             name = "start" if process.sign[0] == 0 else _family(process.phase)
             # The silence that was told as a hang teaches nothing, or the next one would be given hours.
-            if process.told:
+            if process.reported:
                 found.append(("over", (agent["pid"], silence)))
             else:
                 process.longest[name] = max(process.longest.get(name, 0.0), silence)
         process.sign = sign
         process.since = max(agent["since"], agent["activity"]) if agent["since"] else now
         process.phase = agent["phase"]
-        process.told = False
+        process.reported = False
         process.seen = process.since
         process.not_before = process.patience = 0.0
         return found
 
     def _silent(self, process: WatchedProcess, agent: dict[str, Any], now: float) -> Suspicion | None:
         silence = now - process.since
-        if process.told or silence < SHORTEST or now < process.not_before:
+        if process.reported or silence < SHORTEST or now < process.not_before:
             return None
         limit, learned = self._limit(process, agent)
         if silence < limit:
@@ -161,7 +161,7 @@ class Watch:
         name = "start" if agent["step"] == 0 else _family(agent["phase"])
         done = agent["planned"] and agent["step"] >= agent["planned"]
         silence, limit = now - process.since, IN_A_LONG_PHASE
-        if name not in LONG_PHASES or done or process.told or silence < limit or now < process.not_before:
+        if name not in LONG_PHASES or done or process.reported or silence < limit or now < process.not_before:
             return None
         did = self._did(process.since, now)
         if did is None or did[0] >= NO_CORES or did[1] >= MOVING_BYTES:

@@ -72,11 +72,11 @@ class _Suspect:
 class Stalls:
     """Asks the watch at every tick, takes stacks when it suspects, and tells what both looks confirm."""
 
-    def __init__(self, agents: Agents, agent_dir: Path | None, event: Event, say: Callable[[str], None]) -> None:
+    def __init__(self, agents: Agents, agent_dir: Path | None, event: Event, report: Callable[[str], None]) -> None:
         self.agents = agents
         self.agent_dir = agent_dir
         self.event = event
-        self.say = say
+        self.report = report
         self.watch = Watch()
         self.hung = False
         self._suspects: dict[int, _Suspect] = {}
@@ -128,7 +128,7 @@ class Stalls:
 
     def _over(self, pid: int, lasted: float) -> None:
         self.event("stall-over", pid=pid, lasted=round(lasted, 3))
-        self.say(f"process {pid} goes on after {duration(lasted)} without progress")
+        self.report(f"process {pid} goes on after {duration(lasted)} without progress")
         self.hung = False
 
     def _look_again(self, now: float, states: list[dict[str, Any]]) -> None:
@@ -149,7 +149,9 @@ class Stalls:
         if waits_for_a_person(threads, waiting(suspicion.pid)):
             self.watch.not_a_hang(suspicion.pid, now, float("inf"))
         elif together and self._parents.get(suspicion.pid) in {one["pid"] for one in together} & self.agents.armed:
-            self.watch.told(suspicion.pid)  # by its parent, which stands in the same circle, at the line that matters
+            self.watch.reported(
+                suspicion.pid
+            )  # by its parent, which stands in the same circle, at the line that matters
         elif together:
             self._confirmed(suspicion, threads, now, together)
         elif suspicion.early and not self._is_locked(suspicion, threads):
@@ -172,7 +174,7 @@ class Stalls:
     def _confirmed(
         self, suspicion: Suspicion, threads: list[dict[str, Any]], now: float, together: list[dict[str, Any]]
     ) -> None:
-        self.watch.told(suspicion.pid)
+        self.watch.reported(suspicion.pid)
         self._stacks_of_others(suspicion.pid)
         spot = take.place_of(threads) or {}
         code = spot.get("code", "")
@@ -192,7 +194,7 @@ class Stalls:
             **({"circle": together} if together else {}),
         )
         at = f" at {Path(spot['file']).name}:{spot['line']}: {code}" if spot else ""
-        self.say(f"no progress for {duration(now - suspicion.since)} since step {suspicion.step:,}; it waits{at}")
+        self.report(f"no progress for {duration(now - suspicion.since)} since step {suspicion.step:,}; it waits{at}")
         self.hung = True
 
     def _stacks_of(self, pid: int, look: int) -> list[dict[str, Any]]:
@@ -213,23 +215,27 @@ class Stalls:
         seen = [running for m, running in self._running if m >= since + (now - since) / 2]
         return len(seen) >= 3 and sum(seen) > 0.5 * len(seen)
 
-    def _stacks_of_others(self, told: int) -> None:
+    def _stacks_of_others(self, reported_pid: int) -> None:
         """The stacks of data workers and of other ranks too, twice: who waits is rarely the one that is stuck."""
-        part = self.agents.role
+        role_of = self.agents.role
         plain = [
-            pid for pid, above in self._parents.items() if above == told and part(pid) not in ("worker", "trainer")
+            pid
+            for pid, above in self._parents.items()
+            if above == reported_pid and role_of(pid) not in ("worker", "trainer")
         ]
         for pid in plain[:_CHILDREN]:
             # A child that was forked makes no steps of its own; from outside it can be looked at all the same.
             found, _ = take.from_py_spy(pid, native=False, patience=5.0)
             if found:
                 self.event("stacks", pid=pid, role="child", reason="stall", round=2, via="py-spy", threads=found)
-        others = [pid for pid in sorted(self.agents.armed) if pid != told and part(pid) in ("worker", "trainer")]
+        others = [
+            pid for pid in sorted(self.agents.armed) if pid != reported_pid and role_of(pid) in ("worker", "trainer")
+        ]
         for look in (1, 2):
             for pid in others[:_WORKERS]:
                 threads, via = take.from_agent(pid, self.agent_dir) if self.agent_dir is not None else ([], "")
-                fields: dict[str, Any] = {"pid": pid, "role": part(pid), "reason": "stall", "round": look}
-                if look == 2 and part(pid) == "trainer":
+                fields: dict[str, Any] = {"pid": pid, "role": role_of(pid), "reason": "stall", "round": look}
+                if look == 2 and role_of(pid) == "trainer":
                     # A collective shows itself in native frames only.
                     native, _ = take.from_py_spy(pid)
                     if native:

@@ -37,7 +37,7 @@ def become_plainly(order: Order) -> None:
     _exec(list(order.command), dict(order.environ))
 
 
-def become(order: Order, streams: Streams, go: int, told: int) -> None:
+def become(order: Order, streams: Streams, go: int, failure_fd: int) -> None:
     """In the new process: take the streams and turn into the command, once we are told to."""
     try:
         os.setpgid(0, 0)
@@ -56,9 +56,9 @@ def become(order: Order, streams: Streams, go: int, told: int) -> None:
             os.close(fd)
         _exec(list(order.command), dict(order.environ))
     except OSError as error:
-        os.write(told, str(error.errno or errno.ENOEXEC).encode())
+        os.write(failure_fd, str(error.errno or errno.ENOEXEC).encode())
     except BaseException:
-        os.write(told, str(errno.ENOEXEC).encode())
+        os.write(failure_fd, str(errno.ENOEXEC).encode())
     finally:
         os._exit(127)
 

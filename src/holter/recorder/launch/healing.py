@@ -24,18 +24,18 @@ _DECLINED = {
 class Healing:
     """Told of each tick of a run under `--heal`."""
 
-    def __init__(self, say: Callable[[str], None], agent_dir: Path | None) -> None:
-        self._say = say
+    def __init__(self, report: Callable[[str], None], agent_dir: Path | None) -> None:
+        self._report = report
         self._last = ""
-        wall = here("soft_limit", "recorder.launch")
-        self._wall: Any = wall.SoftWall(agent_dir) if wall is not None else None
+        soft_limit = here("soft_limit", "recorder.launch")
+        self._soft_limit: Any = soft_limit.SoftLimit(agent_dir) if soft_limit is not None else None
 
     def look(self, sample: dict[str, Any], events: list[dict[str, Any]]) -> None:
-        if self._wall is not None:
-            self._wall.look(sample, events)
-        self.tell(events)
+        if self._soft_limit is not None:
+            self._soft_limit.look(sample, events)
+        self.report_acts(events)
 
-    def tell(self, events: list[dict[str, Any]]) -> None:
+    def report_acts(self, events: list[dict[str, Any]]) -> None:
         """A line for each act; also of those that came in with the end of the run."""
         for event in events:
             if event.get("k") == "intervention":
@@ -49,4 +49,4 @@ class Healing:
         """Many fits that go on from the same epoch, one after the other, are one line; the record has all of them."""
         if line != self._last:
             self._last = line
-            self._say(line)
+            self._report(line)

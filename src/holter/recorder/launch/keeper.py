@@ -56,21 +56,21 @@ class Keeper:
         try:
             ready = self._fork()
         except OSError as error:
-            self.tell("failed", errno=error.errno, error=os.strerror(error.errno or 0))
+            self.emit("failed", errno=error.errno, error=os.strerror(error.errno or 0))
             return
         threads = self._begin()
         # Told before the command begins: if we are killed from here on, the recorder knows whose end to wait for.
-        self.tell("spawned", pid=self.pid, relayed=threads is not None)
+        self.emit("spawned", pid=self.pid, relayed=threads is not None)
         for fd in self.streams.to_close:
             os.close(fd)
         failure = self._failure(ready)
         if failure:
-            self.tell("failed", errno=failure, error=os.strerror(failure))
+            self.emit("failed", errno=failure, error=os.strerror(failure))
             return
         adopt_orphans()
         self._wait()
         self._drain(threads or [])
-        self.tell("drained")
+        self.emit("drained")
         # What the command left running in the background may still write: it keeps its streams until it ends.
         for thread in threads or []:
             thread.join()
@@ -89,7 +89,7 @@ class Keeper:
         if not ended:
             self._wait(pid)
         self._drain(threads)
-        self.tell("drained")
+        self.emit("drained")
 
     # --- starting -----------------------------------------------------------------------------------------
 
@@ -105,15 +105,15 @@ class Keeper:
 
     def _fork(self) -> int:
         """Fork what becomes the command; it waits for the recorder's word. Returns where its failure is told."""
-        ready, told = os.pipe()
+        ready, failure_fd = os.pipe()
         # What we ignore is meant for the command: what is sent to it before it begins waits until it can get it.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self.pid = os.fork()
         if self.pid == 0:
             self.link.close()  # else the recorder would not learn of our death while the command waits for its word
-            become(self.order, self.streams, self.go, told)
+            become(self.order, self.streams, self.go, failure_fd)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
-        os.close(told)
+        os.close(failure_fd)
         os.close(self.go)
         try:
             os.setpgid(self.pid, self.pid)  # by both sides: whoever comes first
@@ -153,7 +153,7 @@ class Keeper:
         pass_on(relay, self.keep)
         if self.recorder:
             os.close(relay.source)
-        self.tell("passed", keep=False, relay=number)  # the recorder closes its own, which a successor shares with it
+        self.emit("passed", keep=False, relay=number)  # the recorder closes its own, which a successor shares with it
 
     def keep(self, data: bytes) -> None:
         self.last_output = time.monotonic()
@@ -190,27 +190,27 @@ class Keeper:
         """Wait for the command; a keeper also for strangers who were left to it, so that no zombie stays."""
         while True:
             try:
-                pid, status, usage = os.wait4(self._foretold(whom), os.WUNTRACED | os.WCONTINUED)
+                pid, status, usage = os.wait4(self._emit_ending(whom), os.WUNTRACED | os.WCONTINUED)
             except InterruptedError:
                 continue
             except ChildProcessError:  # its end was told to someone else
                 while lives(self.pid):
                     time.sleep(_LOOK)
                 unknown = {"exit_code": EXIT_HOLTER_FAILED, "signal": None, "core": False}
-                self.tell("exited", **(self.ending or unknown))
+                self.emit("exited", **(self.ending or unknown))
                 return
             if pid != self.pid:
                 continue
             if os.WIFSTOPPED(status):
-                self.tell("stopped", signal=os.WSTOPSIG(status), keep=False)
+                self.emit("stopped", signal=os.WSTOPSIG(status), keep=False)
             elif os.WIFCONTINUED(status):
                 self._wake_recorder()
-                self.tell("continued", keep=False)
+                self.emit("continued", keep=False)
             else:
-                self.tell("exited", **_ending(status), cpu_s=usage.ru_utime + usage.ru_stime, maxrss=_maxrss(usage))
+                self.emit("exited", **_ending(status), cpu_s=usage.ru_utime + usage.ru_stime, maxrss=_maxrss(usage))
                 return
 
-    def _foretold(self, whom: int) -> int:
+    def _emit_ending(self, whom: int) -> int:
         """Wait, and tell of the command's end while it can still be asked for: after that only we know of it."""
         if not hasattr(os, "waitid"):
             return whom
@@ -219,10 +219,10 @@ class Keeper:
         if seen is None:
             return whom
         if seen.si_pid == self.pid and seen.si_code == os.CLD_EXITED:
-            self.tell("ending", keep=False, exit_code=seen.si_status, signal=None, core=False)
+            self.emit("ending", keep=False, exit_code=seen.si_status, signal=None, core=False)
         elif seen.si_pid == self.pid and seen.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
             killed = {"exit_code": 128 + seen.si_status, "signal": signal_name(seen.si_status)}
-            self.tell("ending", keep=False, **killed, core=seen.si_code == os.CLD_DUMPED)
+            self.emit("ending", keep=False, **killed, core=seen.si_code == os.CLD_DUMPED)
         return seen.si_pid
 
     def _wake_recorder(self) -> None:
@@ -258,7 +258,7 @@ class Keeper:
 
     # --- telling ------------------------------------------------------------------------------------------
 
-    def tell(self, kind: str, /, *, keep: bool = True, **fields: Any) -> None:
+    def emit(self, kind: str, /, *, keep: bool = True, **fields: Any) -> None:
         """To the record first, since it lasts, then to the recorder, if it is still there."""
         line = {"k": kind, "t": time.time(), "m": time.monotonic(), **fields}
         data = lines.dump(line)
@@ -299,13 +299,13 @@ class Started:
             if not piece:
                 raise OSError(errno.ECHILD, "the process that starts the command was killed")
             self.heard += piece
-        told = json.loads(self.heard.partition(b"\n")[0])
-        if told["k"] == "failed":
-            raise OSError(told["errno"], told["error"])
-        if not told["relayed"]:
+        answer = json.loads(self.heard.partition(b"\n")[0])
+        if answer["k"] == "failed":
+            raise OSError(answer["errno"], answer["error"])
+        if not answer["relayed"]:
             self.close_sources()
         try:
-            os.write(self.go, b"r" if told["relayed"] else b"p")
+            os.write(self.go, b"r" if answer["relayed"] else b"p")
         except BrokenPipeError:
             pass  # it was killed while it waited, and the keeper tells
         os.close(self.go)

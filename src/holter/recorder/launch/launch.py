@@ -68,7 +68,7 @@ class Launch:
         name: str | None,
         on_hang: str,
         heal: bool = False,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         forecaster: Callable[[], Forecast] | None = None,
         healer: Healer | None = None,
         resume_args: list[str] | None = None,
@@ -87,7 +87,7 @@ class Launch:
         self.name = name
         self.on_hang = on_hang
         self.heal = heal
-        self.tell = tell
+        self.report = report
 
     def run(self, show: Callable[[Path], None]) -> int:
         """Run the command to its end; `show` is handed the record's folder. Returns the exit code."""
@@ -162,7 +162,7 @@ class Launch:
         try:
             attempt.outcome = self._record(attempt, started, writer, signals, terminal)
         except Exception as error:
-            self.tell(f"recording has stopped ({type(error).__name__}: {error}). The command goes on")
+            self.report(f"recording has stopped ({type(error).__name__}: {error}). The command goes on")
             known = attempt.recorder.outcome if attempt.recorder is not None else None
             attempt.outcome = known or _only_wait(started)
         terminal.give_back()
@@ -192,9 +192,9 @@ class Launch:
 
         why = error.strerror or str(error)
         if before is not None and before.outcome is not None:
-            self.tell(f"not started again: no process can be started ({why})")
+            self.report(f"not started again: no process can be started ({why})")
             return before.outcome
-        self.tell(f"Holter can't start its own processes ({why}). The command runs, but is not recorded")
+        self.report(f"Holter can't start its own processes ({why}). The command runs, but is not recorded")
         order.environ = dict(os.environ)
         try:
             become_plainly(order)
@@ -218,8 +218,8 @@ class Launch:
         attempt.writer = writer
         if writer is not None:
             writer.event("started", **started.streams.kinds)
-            for told in self.restarted:
-                writer.event("intervention", **told)
+            for restart in self.restarted:
+                writer.event("intervention", **restart)
             if any(order.environ.get(name) != os.environ.get(name) for name in run_dir.ALLOCATOR):
                 writer.event("armed", act="expandable-segments")
             if self.began is not None and folder is not None:
@@ -228,7 +228,7 @@ class Launch:
 
         recorder = attempt.recorder = Recorder(
             writer, order.agent_dir, started, signals, terminal,
-            on_hang=self.on_hang, heal=self.heal, tell=self.tell, forecaster=self.forecaster,
+            on_hang=self.on_hang, heal=self.heal, report=self.report, forecaster=self.forecaster,
         )  # fmt: skip
         outcome = recorder.run()
         if outcome.failed:
@@ -236,7 +236,7 @@ class Launch:
         try:
             recorder.finish()
         except Exception as error:
-            self.tell(f"the record could not be finished ({type(error).__name__}: {error})")
+            self.report(f"the record could not be finished ({type(error).__name__}: {error})")
         return outcome
 
     def _following(self, attempt: Attempt, signals: Signals) -> Next:
@@ -252,14 +252,14 @@ class Launch:
                 return Next()  # whoever sent it wanted the run to end, not the attempt
             if following.declined:
                 attempt.writer.event("declined", act="restart", because=following.declined)
-                self.tell(f"not started again: {following.declined}")
+                self.report(f"not started again: {following.declined}")
             if following.restart is not None:
                 attempt.writer.event("restarted", attempt=attempt.number + 1, **following.restart)
-                self.tell(f"{following.restart['text']} (attempt {attempt.number + 1})")
+                self.report(f"{following.restart['text']} (attempt {attempt.number + 1})")
             attempt.writer.close()
             return following
         except Exception as error:  # a run that can't be healed is what it was without us
-            self.tell(f"Holter could not decide whether to start it again ({type(error).__name__}: {error})")
+            self.report(f"Holter could not decide whether to start it again ({type(error).__name__}: {error})")
             return Next()
 
     def _show(self, show: Callable[[Path], None], folder: Path) -> None:
@@ -268,7 +268,7 @@ class Launch:
         except BrokenPipeError:
             pass
         except Exception as error:  # the run's exit code matters more than our words about it
-            self.tell(
+            self.report(
                 f"the verdict could not be shown ({type(error).__name__}: {error}). Try: holter why {folder.name}"
             )
 
@@ -285,9 +285,9 @@ class Launch:
                 folder = _probe(place.new_run(Path(tempfile.mkdtemp(prefix="holter-records-", dir=elsewhere))))
             except OSError:
                 continue
-            self.tell(f"records can't be written to {wanted} ({why}). This run is recorded in {folder}")
+            self.report(f"records can't be written to {wanted} ({why}). This run is recorded in {folder}")
             return folder
-        self.tell(f"records can't be written to {wanted} ({why}). The command runs, but is not recorded")
+        self.report(f"records can't be written to {wanted} ({why}). The command runs, but is not recorded")
         return None
 
     def _make_writer(self, order: Order, attempt: Attempt, before: Attempt | None) -> RecordWriter | None:
@@ -301,7 +301,7 @@ class Launch:
             writer.meta(facts)
         except Exception as error:
             why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-            self.tell(f"the record can't be written ({why}). The command runs, but is not recorded")
+            self.report(f"the record can't be written ({why}). The command runs, but is not recorded")
             return None
         return writer
 
@@ -354,8 +354,8 @@ def _only_wait(started: keeper.Started) -> Outcome:
     outcome = Outcome(EXIT_HOLTER_FAILED)
     buffer = started.heard
     while True:
-        *whole, buffer = buffer.split(b"\n")
-        for message in map(json.loads, whole):
+        *complete, buffer = buffer.split(b"\n")
+        for message in map(json.loads, complete):
             if message["k"] == "failed":
                 return Outcome(EXIT_NOT_FOUND, failed=int(message["errno"]))
             if message["k"] == "exited":

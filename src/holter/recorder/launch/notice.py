@@ -65,10 +65,10 @@ class Notices:
     def _look(self) -> None:
         for process in [one for one in self._on_their_way if one.poll() is not None]:
             self._on_their_way.remove(process)
-            said = process.stdout.read().decode("utf-8", "replace").strip() if process.stdout is not None else ""
+            output = process.stdout.read().decode("utf-8", "replace").strip() if process.stdout is not None else ""
             if process.stdout is not None:
                 process.stdout.close()
-            self.failed = said[:200] or self.failed
+            self.failed = output[:200] or self.failed
 
 
 def post(url: str, notice: dict[str, Any]) -> None:

@@ -24,12 +24,12 @@ _WORD = struct.Struct("<q")
 _LOOKS, _LONG = 3, 40  # the last few readings, and many
 
 
-class SoftWall:
+class SoftLimit:
     """Moves the wall of each armed process at every tick."""
 
     def __init__(self, agent_dir: Path | None) -> None:
         self._agent_dir = agent_dir
-        self._armed: dict[int, Walled] = {}
+        self._armed: dict[int, LimitedProcess] = {}
         self._known: tuple[float, float] | None = None
 
     def look(self, sample: dict[str, Any], events: list[dict[str, Any]]) -> None:
@@ -43,19 +43,19 @@ class SoftWall:
             return
         used, limit = self._known
         end = limit - max(_BELOW * limit, _AT_LEAST)
-        for pid, walled in list(self._armed.items()):
+        for pid, process in list(self._armed.items()):
             try:
-                walled.move(pid, used, end)
+                process.move(pid, used, end)
             except (OSError, ValueError, IndexError, struct.error):
                 del self._armed[pid]  # it is gone, or has no such page
 
     def _arm(self, pid: int, tidy: bool) -> None:
         if self._agent_dir is not None:
-            walled = self._armed.setdefault(pid, Walled(self._agent_dir / f"{pid}.wall"))
-            walled.tidy = walled.tidy or tidy
+            process = self._armed.setdefault(pid, LimitedProcess(self._agent_dir / f"{pid}.wall"))
+            process.tidy = process.tidy or tidy
 
 
-class Walled:
+class LimitedProcess:
     """One process, what is known of its memory, and its wall.
 
     The kernel counts what is asked for, the limit what is touched: what was asked for and is untouched comes on top. At
@@ -72,7 +72,7 @@ class Walled:
         self._others: deque[float] = deque(maxlen=_LOOKS)
         self._untouched: deque[int] = deque(maxlen=_LONG)
         self._least: int | None = None
-        self._wall = self._raised = self._keep = 0
+        self._soft_limit = self._raised = self._keep = 0
 
     def move(self, pid: int, used_by_all: float, end: float) -> None:
         """Set the wall anew."""
@@ -80,14 +80,14 @@ class Walled:
             _, resident, shared, _, _, data, *_ = (int(word) * _PAGE for word in file.read().split())
         with open(self.page, "r+b", buffering=0) as file:
             (present,) = _WORD.unpack(file.read(_WORD.size))
-            wall = self.place(resident - shared, data, used_by_all, end, present)
-            os.pwrite(file.fileno(), _WORD.pack(wall), 0)
-        self._wall = wall
+            soft_limit = self.place(resident - shared, data, used_by_all, end, present)
+            os.pwrite(file.fileno(), _WORD.pack(soft_limit), 0)
+        self._soft_limit = soft_limit
 
     def place(self, used: int, data: int, used_by_all: float, end: float, present: int) -> int:
         """Where the wall belongs; a process that has given memory back has raised it by as much, and is believed."""
         untouched = max(0, data - used)
-        gave_back = bool(self._wall) and self._wall < present
+        gave_back = bool(self._soft_limit) and self._soft_limit < present
         if gave_back:
             self._untouched.clear()  # what it has given back is untouched now, and was not before
             self._least = None
@@ -95,10 +95,10 @@ class Walled:
         self._untouched.append(untouched)
         self._least = untouched if self._least is None else min(self._least, untouched)
         on_top = min(self._untouched) if self.tidy else self._least
-        wall = max(1, int(end - median(self._others)) + on_top)  # 0 says that there is none
+        soft_limit = max(1, int(end - median(self._others)) + on_top)  # 0 says that there is none
         if gave_back:
             self._raised, self._keep = present, _LOOKS
         if self._keep:
             self._keep -= 1
-            wall = max(wall, self._raised)
-        return wall
+            soft_limit = max(soft_limit, self._raised)
+        return soft_limit

@@ -27,8 +27,8 @@ class StateDirs:
     def attempt_environ(self, attempt: int) -> dict[str, str]:
         """What the agents of an attempt are told."""
         known = {environment.STATE: self.fast, environment.STATE_DISK: self.disk}
-        told = {name: str(path) for name, path in known.items() if path is not None}
-        return {**told, environment.ATTEMPT: str(attempt)}
+        given = {name: str(path) for name, path in known.items() if path is not None}
+        return {**given, environment.ATTEMPT: str(attempt)}
 
     def clear(self) -> None:
         for path in (self.fast, self.disk):

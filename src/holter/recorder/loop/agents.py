@@ -206,13 +206,13 @@ class Agents:
                 raw = file.read(_MOST_AT_ONCE)
         except OSError:
             return []
-        whole = raw.rfind(b"\n") + 1  # the rest is still being written
-        if not whole and len(raw) == _MOST_AT_ONCE:
-            whole = len(raw)  # no line of ours is that long
-        if whole:
+        complete = raw.rfind(b"\n") + 1  # the rest is still being written
+        if not complete and len(raw) == _MOST_AT_ONCE:
+            complete = len(raw)  # no line of ours is that long
+        if complete:
             self._at_end.discard(entry.name)
-        self._read[entry.name] = at + whole
-        found, _bad = lines.parse(raw[:whole])
+        self._read[entry.name] = at + complete
+        found, _bad = lines.parse(raw[:complete])
         return found
 
     def _open(self, entry: os.DirEntry[str]) -> None:

@@ -16,12 +16,12 @@ class ForecastHook:
     """One tick: the sample, what the agents said with it, and what is to be told of it."""
 
     def __init__(
-        self, make: Callable[[], Forecast] | None, event: Callable[..., None], say: Callable[[str], None]
+        self, make: Callable[[], Forecast] | None, event: Callable[..., None], report: Callable[[str], None]
     ) -> None:
         self._make = make
         self._forecast: Forecast | None = None
         self._event = event
-        self._say = say
+        self._report = report
 
     def look(self, sample: dict[str, Any], timeline: Lines, events: Lines) -> None:
         """Ask, record, say; whoever fails once is not asked again, and the guard tells why."""
@@ -31,8 +31,8 @@ class ForecastHook:
             make, self._make = self._make, None
             self._forecast = make()
         forecast, self._forecast = self._forecast, None
-        told = forecast(sample, timeline, events)
+        forecasts = forecast(sample, timeline, events)
         self._forecast = forecast
-        for one in told:
+        for one in forecasts:
             self._event("forecast", **one)
-            self._say(str(one.get("text", "")))
+            self._report(str(one.get("text", "")))

@@ -89,8 +89,8 @@ class MemoryLook:
             self._past.popleft()
         self._past.append((now, used))
         more = used - min(before for _, before in self._past)
-        left = self._limit - used
-        if more < min(_FAST_SHARE * self._limit, left) or used < self._next_at or used < 0.3 * self._limit:
+        free = self._limit - used
+        if more < min(_FAST_SHARE * self._limit, free) or used < self._next_at or used < 0.3 * self._limit:
             return
         self._next_at = used + _APART * self._limit
         self._take(max(grown)[1], used, now)

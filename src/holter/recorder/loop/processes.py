@@ -43,7 +43,7 @@ def command_of(pid: int) -> list[str]:
             raw = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             return []
-        return [part.decode("utf-8", "replace")[:2000] for part in raw.rstrip(b"\0").split(b"\0")]
+        return [word.decode("utf-8", "replace")[:2000] for word in raw.rstrip(b"\0").split(b"\0")]
     import psutil
 
     try:

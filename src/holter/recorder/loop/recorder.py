@@ -69,7 +69,7 @@ class Recorder:
         *,
         on_hang: str = "report",
         heal: bool = False,
-        tell: Callable[[str], None] = lambda _text: None,
+        report: Callable[[str], None] = lambda _text: None,
         forecaster: Callable[[], Forecast] | None = None,
     ) -> None:
         self.writer = writer
@@ -79,16 +79,16 @@ class Recorder:
         self.signals = signals
         self.terminal = terminal
         self.on_hang = on_hang
-        self.tell_user = tell
+        self.print_to_user = report
         self.offset = time.time() - time.monotonic()
         self.asleep = asleep()
         self.agents = Agents(agent_dir, self.offset, writer.folder if writer is not None else None)
         self.sampler: Sampler | None = None
-        self.stalls = Stalls(self.agents, agent_dir, self._event, self._say)
+        self.stalls = Stalls(self.agents, agent_dir, self._event, self._report)
         self.memory_look = MemoryLook(agent_dir, self._event, resident_here())
         self.slow_look = SlowLook(self.agents, agent_dir, self._event)
-        self.forecast_hook = ForecastHook(forecaster, self._event, self._say)
-        self.healing = Healing(self._say, agent_dir) if heal else None
+        self.forecast_hook = ForecastHook(forecaster, self._event, self._report)
+        self.healing = Healing(self._report, agent_dir) if heal else None
         self.root = 0
         self.finder: Any = None
         self._final: dict[str, Any] = {}
@@ -242,10 +242,10 @@ class Recorder:
         try:
             act(what)
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            if told not in self._failures:
-                self._failures.add(told)
-                self._event("recorder-error", error=told, trace=traceback.format_exc()[-2000:])
+            failure = f"{type(error).__name__}: {error}"
+            if failure not in self._failures:
+                self._failures.add(failure)
+                self._event("recorder-error", error=failure, trace=traceback.format_exc()[-2000:])
 
     def _tick(self, now: float) -> None:
         assert self.sampler is not None
@@ -316,7 +316,7 @@ class Recorder:
             self.writer.timeline(timeline)
             self.writer.events(events)
         if self.healing is not None:
-            self._guarded(self.healing.tell, events)
+            self._guarded(self.healing.report_acts, events)
 
     def _kernel_lines(self) -> None:
         if self._kernel is None:
@@ -368,13 +368,13 @@ class Recorder:
 
     def sweep(self, *, force: bool = False) -> None:
         """End what the command left behind."""
-        left = [pid for pid in self.finder.find() if lives(pid)] if self.finder is not None else []
-        if left and not force:
-            signal_all(left, signal.SIGTERM)
+        left_behind = [pid for pid in self.finder.find() if lives(pid)] if self.finder is not None else []
+        if left_behind and not force:
+            signal_all(left_behind, signal.SIGTERM)
             deadline = time.monotonic() + 3.0
-            while any(lives(pid) for pid in left) and time.monotonic() < deadline:
+            while any(lives(pid) for pid in left_behind) and time.monotonic() < deadline:
                 time.sleep(0.05)
-        signal_all([pid for pid in left if lives(pid)], signal.SIGKILL)
+        signal_all([pid for pid in left_behind if lives(pid)], signal.SIGKILL)
 
     def finish(self) -> None:
         """Write the end and bring the agents' files home."""
@@ -424,9 +424,9 @@ class Recorder:
         if self.writer is not None:
             self.writer.event(kind, **fields)
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self._event("said", text=text)
-        self.tell_user(text)
+        self.print_to_user(text)
 
 
 def _own_use() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 One tool, one file, found by its name, run in a process of its own that only reads the record. Each file has:
 
-- `Exporter(run, tell)` with `numbers(moment)`, `news(item)` and `close()`. It raises `NotInstalled` where its package
+- `Exporter(run, report)` with `numbers(moment)`, `news(item)` and `close()`. It raises `NotInstalled` where its package
   is missing, and tells a person what does not work, in one line;
 - `WHERE`: what `--export NAME=...` may say, in words; nothing where it may say nothing;
 - `LISTENS`: it answers on a port of this machine;

@@ -43,11 +43,11 @@ def environment(ticket: Ticket, base: Mapping[str, str]) -> dict[str, str]:
 class Exporter:
     """Writes through MLflow's own client, once there is a store with a run of this command in it."""
 
-    def __init__(self, run: Run, tell: Callable[[str], None]) -> None:
+    def __init__(self, run: Run, report: Callable[[str], None]) -> None:
         if importlib.util.find_spec("mlflow") is None:
             raise NotInstalled("MLflow is not installed beside Holter", "pip install mlflow-skinny")
         logging.getLogger("mlflow").setLevel(logging.ERROR)
-        self._run, self._tell = run, tell
+        self._run, self._report = run, report
         self._client: Any = None
         self._target = ""
         self._uri = ""
@@ -84,7 +84,7 @@ class Exporter:
 
     def close(self) -> None:
         if not self._target:
-            self._tell(
+            self._report(
                 "no MLflow run of this command was found. Where the script sets its own tracking store, "
                 "set MLFLOW_TRACKING_URI to it"
             )

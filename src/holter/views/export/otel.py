@@ -24,7 +24,7 @@ _UNITS = {"bytes": "By", "seconds": "s", "percent": "%", "second": "1/s"}
 class Exporter:
     """Sends with the SDK's own exporters, by hand: the loop that reads the record is the clock."""
 
-    def __init__(self, run: Run, tell: Callable[[str], None]) -> None:
+    def __init__(self, run: Run, report: Callable[[str], None]) -> None:
         try:
             from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -39,10 +39,10 @@ class Exporter:
         self._words = _Words()
         logging.getLogger("opentelemetry").addHandler(self._words)
         logging.getLogger("opentelemetry").propagate = False
-        self._run, self._tell = run, tell
+        self._run, self._report = run, report
         self._values: dict[str, float] = {}
         self._due, self._each = 0.0, _each()
-        self._told = False
+        self._reported = False
         resource = Resource.create(_attributes(run))
         timeout = {} if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else {"timeout": _TIMEOUT}
         metrics, logs = OTLPMetricExporter(**timeout), OTLPLogExporter(**timeout)
@@ -98,11 +98,11 @@ class Exporter:
         return read
 
     def _failed(self) -> None:
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             why = f" ({self._words.last})" if self._words.last else ""
             cure = "Set OTEL_EXPORTER_OTLP_ENDPOINT to the HTTP port of a collector"
-            self._tell(f"{self._where} rejects what is sent{why}. {cure}")
+            self._report(f"{self._where} rejects what is sent{why}. {cure}")
 
 
 class _Words(logging.Handler):

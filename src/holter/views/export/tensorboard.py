@@ -30,8 +30,8 @@ _WAITING = 2_000  # moments that are kept until the folder is known: some hours
 class Exporter:
     """Writes scalars by step, and findings as texts."""
 
-    def __init__(self, run: Run, tell: Callable[[str], None]) -> None:
-        self._run, self._tell = run, tell
+    def __init__(self, run: Run, report: Callable[[str], None]) -> None:
+        self._run, self._report = run, report
         self._pids: set[int] = set()
         self._file: EventFile | None = None
         self._waiting: deque[Moment] = deque(maxlen=_WAITING)
@@ -62,7 +62,7 @@ class Exporter:
         if self._file is not None:
             self._file.close()
         else:
-            self._tell(
+            self._report(
                 f"no TensorBoard file of this run was found below {self._run.folder}. "
                 "Name the folder that TensorBoard reads: --export tensorboard=FOLDER"
             )

@@ -35,8 +35,8 @@ def environment(ticket: Ticket, base: Mapping[str, str]) -> dict[str, str]:
 class Exporter:
     """Answers whoever knows the word."""
 
-    def __init__(self, run: Run, tell: Callable[[str], None]) -> None:
-        self._run, self._tell = run, tell
+    def __init__(self, run: Run, report: Callable[[str], None]) -> None:
+        self._run, self._report = run, report
         self._values: Mapping[str, float] = {}
         self._asked = 0
         outer = self
@@ -69,7 +69,7 @@ class Exporter:
 
     def close(self) -> None:
         if not self._asked:
-            self._tell("W&B never asked for the numbers. Is wandb.init called in the run, with system metrics on?")
+            self._report("W&B never asked for the numbers. Is wandb.init called in the run, with system metrics on?")
 
     def _text(self) -> bytes:
         self._asked += 1

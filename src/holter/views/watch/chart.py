@@ -65,8 +65,8 @@ def chart_lines(
     lines = [_title(chart, width, color)]
     for n, line in enumerate(canvas.lines()):
         edge = high if n == 0 else low if n == rows - 1 else None
-        said = "" if edge is None else value_words(edge, chart["unit"]) if edge else "0"
-        lines.append(Text.assemble((f"{said:>{_AXIS - 1}} ", "dim"), line))
+        edge_text = "" if edge is None else value_words(edge, chart["unit"]) if edge else "0"
+        lines.append(Text.assemble((f"{edge_text:>{_AXIS - 1}} ", "dim"), line))
     return [*lines, legend] if legend is not None else lines
 
 
@@ -111,10 +111,10 @@ def _legend(chart: dict[str, Any], width: int, color: bool) -> Text | None:
         label = clean(channel["label"])
         for long, brief in _BRIEF_WORDS.items():
             label = label.replace(long, brief)
-        said = f"{label} {value_words(last, chart['unit'])}"
-        if line.cell_len + cell_len(said) + 2 > width:
+        entry = f"{label} {value_words(last, chart['unit'])}"
+        if line.cell_len + cell_len(entry) + 2 > width:
             break
-        line.append(_sign(chart, n, color), styles[n]).append(f" {said} ", "dim")
+        line.append(_sign(chart, n, color), styles[n]).append(f" {entry} ", "dim")
     return line if line.cell_len else None
 
 

@@ -54,25 +54,25 @@ class ChartsPane(VerticalScroll):
     @property
     def columns(self) -> int:
         """How many readings a chart can show side by side."""
-        return max(50, self._room() // self._across() * 2)
+        return max(50, self._width() // self._across() * 2)
 
     def action_zoom(self, factor: float) -> None:
         """Towards what is last on the screen: with a run that is on, that is where one looks."""
-        begin, end = self._whole()
+        begin, end = self._full_span()
         left, right = self.window or (begin, end)
         length = max(_SHORTEST, (right - left) * factor)
         self._to(right - length, right)
 
     def action_move(self, share: float) -> None:
-        begin, end = self.window or self._whole()
+        begin, end = self.window or self._full_span()
         by = (end - begin) * share
         self._to(begin + by, end + by)
 
     def action_whole(self) -> None:
-        self._to(*self._whole())
+        self._to(*self._full_span())
 
     def _to(self, left: float, right: float) -> None:
-        begin, end = self._whole()
+        begin, end = self._full_span()
         length = right - left
         if length >= end - begin:
             self.window = None
@@ -82,7 +82,7 @@ class ChartsPane(VerticalScroll):
         self._draw()
         self.post_message(self.Moved())
 
-    def _whole(self) -> tuple[float, float]:
+    def _full_span(self) -> tuple[float, float]:
         """From the start to the last reading; of a run that is on as far as its forecast, within reason."""
         if self._document is None:
             return 0.0, 1.0
@@ -92,14 +92,14 @@ class ChartsPane(VerticalScroll):
         return 0.0, max(length, min(forecast * 1.03, 2 * length))
 
     def _across(self) -> int:
-        width = self._room()
+        width = self._width()
         return max(1, min(3, width // 56 if width >= 112 else width // 34))
 
-    def _room(self) -> int:
+    def _width(self) -> int:
         return self.scrollable_content_region.width
 
     def _draw(self) -> None:
-        document, width = self._document, self._room()
+        document, width = self._document, self._width()
         if document is None or width < 10 or not self.query("#drawn"):  # nor when it is being left
             return
         charts = document["charts"]
@@ -111,7 +111,7 @@ class ChartsPane(VerticalScroll):
         rows = -(-len(charts) // across)
         apart = 1 if self.size.height >= _ROOMY else 0
         tall = max(_LEAST, min(_MOST, (self.size.height - 1) // rows - apart))
-        window, marks = self.window or self._whole(), _marks(document)
+        window, marks = self.window or self._full_span(), _marks(document)
         live = document["run"]["live"] and document["now"]["alarm"]
         lines: list[Text] = []
         for first in range(0, len(charts), across):
@@ -145,6 +145,6 @@ def _axis(window: tuple[float, float], width: int) -> Text:
 
 def _marks(document: dict[str, Any]) -> list[tuple[float, str, str]]:
     """Events and acts of healing, where they lie in time."""
-    told = [(one["time"], "▾", "yellow") for one in document["events"] if one["time"] is not None]
+    of_events = [(one["time"], "▾", "yellow") for one in document["events"] if one["time"] is not None]
     acts = [(one["time"], "▾", "green") for one in document["interventions"] if one["time"] is not None]
-    return told + acts
+    return of_events + acts

@@ -103,12 +103,12 @@ class RunScreen(Screen[None]):
         self._head(document)
         self.query_one(ChartsPane).show(document)
         self.query_one("#said", Static).update(words_of(document))
-        self._tell(document)
+        self._notify_new(document)
 
     def _head(self, document: dict[str, Any]) -> None:
         self.query_one("#head", Static).update(head_of(document, self.size.width - 2))
 
-    def _tell(self, document: dict[str, Any]) -> None:
+    def _notify_new(self, document: dict[str, Any]) -> None:
         """A finding that was not there at the first look is told apart, wherever one has scrolled to."""
         found = {one["cause"]: clean(one["claim"]) for one in document["findings"]}
         if self._known is not None:

@@ -78,8 +78,8 @@ class RunsScreen(Screen[None]):
             return  # the answer has come when the screen was being left
         table: DataTable[Text] = self.query_one(DataTable)
         on = sum(1 for row in rows if row["live"])
-        said = f"{len(rows)} runs, {on} on" if rows else "no runs yet: holter run -- COMMAND"
-        self.query_one("#head", Static).update(Text(said, "bold"))
+        title = f"{len(rows)} runs, {on} on" if rows else "no runs yet: holter run -- COMMAND"
+        self.query_one("#head", Static).update(Text(title, "bold"))
         heads = [head for head in _HEADS if head != "Started" or self.size.width >= _NARROW]
         made = {row["id"]: [row_of(row)[_HEADS.index(head)] for head in heads] for row in rows}
         self._fit(heads, list(made.values()))

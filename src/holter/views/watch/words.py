@@ -64,7 +64,7 @@ def words_of(document: dict[str, Any]) -> Group:
         when = f"{duration(times[-1])} in: " if times and times[-1] is not None and times[-1] >= 0 else ""
         made.append(Text(f"! {when}{clean(document['now']['alarm'])}", "bold yellow"))
     for n, finding in enumerate(document["findings"]):
-        made += _finding(finding, whole=n < 3)
+        made += _finding(finding, in_full=n < 3)
     if not document["findings"]:
         state = "found so far" if document["run"]["live"] else "found"
         made.append(Text(f"Nothing wrong {state}.", "green" if document["healthy"] else ""))
@@ -93,14 +93,14 @@ def _heading(words: str) -> Text:
     return Text(f"\n{words}", "bold underline")
 
 
-def _finding(finding: dict[str, Any], *, whole: bool) -> list[Text]:
+def _finding(finding: dict[str, Any], *, in_full: bool) -> list[Text]:
     doubt = "Perhaps: " if finding["grade"] == "hypothesis" else ""
     style = "yellow" if finding["grade"] == "hypothesis" else "red"
     claim = clean(finding["claim"])
     made = [
         Text.assemble(("▌ ", style), f"{doubt}{claim}", (f" [{clean(finding['cause'])}, {finding['grade']}]", "dim"))
     ]
-    if not whole:
+    if not in_full:
         return made
     for one in finding["evidence"][:_MOST_EVIDENCE]:
         at = f" ({duration(one['time'])} in)" if one["time"] is not None and one["time"] >= 0 else ""
@@ -111,8 +111,8 @@ def _finding(finding: dict[str, Any], *, whole: bool) -> list[Text]:
         made.append(Text.assemble("  ", (place, "bold cyan"), f"  {clean(line['code'])}"))
     for cure in finding["cures"][:2]:
         keeps = kept(cure["keeps"], cure["how"])
-        said = f" ({keeps})" if keeps else ""
-        made.append(Text.assemble("  ", ("cure ", "bold green"), clean(cure["title"]), (said, "dim")))
+        keeps_text = f" ({keeps})" if keeps else ""
+        made.append(Text.assemble("  ", ("cure ", "bold green"), clean(cure["title"]), (keeps_text, "dim")))
         made += [Text(f"    {clean(how)}", _diff_style(how)) for how in cure["how"].splitlines()]
     return made
 
@@ -127,10 +127,10 @@ def _acts(acts: list[dict[str, Any]]) -> list[Text]:
     made = [_heading("What was done to keep it going")]
     for act in acts[-8:]:
         at = f"step {count(act['step'])}: " if act.get("step") else ""
-        said = clean(act.get("text") or act.get("act") or "") if act.get("done") else clean(act.get("act") or "")
+        act_text = clean(act.get("text") or act.get("act") or "") if act.get("done") else clean(act.get("act") or "")
         because = f": {clean(act['because'])}" if act.get("because") else ""
         sign, style = ("+", "green") if act.get("done") else ("·", "dim")
-        made.append(Text(f"{sign} {at}{said}{because}", style))
+        made.append(Text(f"{sign} {at}{act_text}{because}", style))
     return made
 
 

@@ -20,7 +20,7 @@ _HEAD = (
 
 
 @cache
-def parts() -> dict[str, bytes]:
+def page_files() -> dict[str, bytes]:
     """Every file of the pages by its name; the chart library's are absent where the build could not have it."""
     here = files("holter.views.web")
     own = [entry for entry in (here / "page").iterdir() if entry.name.endswith(tuple(_TYPES))]
@@ -35,7 +35,7 @@ def parts() -> dict[str, bytes]:
 
 
 def has_charts() -> bool:
-    return all(name in parts() for name in _LIBRARY)
+    return all(name in page_files() for name in _LIBRARY)
 
 
 def content_type(name: str) -> str:
@@ -48,7 +48,7 @@ _IMPORTS = '{"imports": {"holter/": "/page/"}}'
 @cache
 def served_page() -> bytes:
     """The one page of the server; what it shows is by its address."""
-    library = [name for name in _LIBRARY if name in parts()]
+    library = [name for name in _LIBRARY if name in page_files()]
     sheets = [*(name for name in library if name.endswith(".css")), "style.css"]
     links = "".join(f'<link rel="stylesheet" href="/page/{name}">\n' for name in sheets)
     chart = "".join(f'<script src="/page/{name}"></script>\n' for name in library if name.endswith(".js"))
@@ -69,7 +69,7 @@ def policy() -> str:
 
 def report_page(document: dict[str, Any]) -> bytes:
     """One run in one file: the same code and the same charts, and no way to the network."""
-    found = parts()
+    found = page_files()
     others = (*_LIBRARY, *_ONLY_SERVED)
     modules = {name: found[name] for name in sorted(found) if name.endswith(".js") and name not in others}
     imports = json.dumps({"imports": {f"holter/{name}": _as_data(raw) for name, raw in modules.items()}})

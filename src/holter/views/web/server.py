@@ -40,16 +40,16 @@ class Server(ThreadingHTTPServer):
         super().__init__(address, Handler)
         self.runs, self.reading, self.auth = runs, reading, auth
         self.watcher = Watcher(runs, reading)
-        self.room = threading.BoundedSemaphore(_MOST_READERS)
+        self.slots = threading.BoundedSemaphore(_MOST_READERS)
         self._strangers: dict[Any, float] = {}  # connections that have not shown the token, the oldest first
         self._lock = threading.Lock()
         auth.at(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self.room.acquire(blocking=False):
+        if not self.slots.acquire(blocking=False):
             # A flood of connections costs the flood: whoever has waited longest to say who they are makes room.
             self._turn_away(most=1)
-            if not self.room.acquire(timeout=1.0):
+            if not self.slots.acquire(timeout=1.0):
                 self.shutdown_request(request)
                 return
         with self._lock:
@@ -61,7 +61,7 @@ class Server(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self.let_in(request)
-            self.room.release()
+            self.slots.release()
 
     def let_in(self, request: Any) -> None:
         """This connection has shown the token, or is over."""
@@ -106,26 +106,28 @@ class Handler(BaseHTTPRequestHandler):
         if self.known:
             self.server.let_in(self.connection)
         if not auth.knows_host(self.headers.get("Host")):
-            self._say(403, "text/plain", b"This name is not one of this machine's: ask for it with --host NAME.\n")
+            self._respond(403, "text/plain", b"This name is not one of this machine's: ask for it with --host NAME.\n")
         elif "token" in asked and auth.is_token(asked["token"]):
             rest = urlencode({name: value for name, value in asked.items() if name != "token"})
             path = "/" + address.path.lstrip("/")  # two slashes would name another machine
-            self._say(303, "text/plain", b"", Location=path + (f"?{rest}" if rest else ""), Set_Cookie=auth.cookie())
+            self._respond(
+                303, "text/plain", b"", Location=path + (f"?{rest}" if rest else ""), Set_Cookie=auth.cookie()
+            )
         elif address.path == "/page/style.css":
-            self._part("style.css")
+            self._file("style.css")
         elif address.path == "/metrics" and auth.has_bearer(self.headers.get("Authorization")):
             self._metrics()
         elif not auth.has_cookie(self.headers.get("Cookie")):
-            self._say(403, "text/html; charset=utf-8", _NO_TOKEN.encode())
+            self._respond(403, "text/html; charset=utf-8", _NO_TOKEN.encode())
         else:
             self._answer(address.path, asked)
 
     def _answer(self, path: str, asked: dict[str, str]) -> None:
         found = _RUN.fullmatch(path)
         if _PAGES.fullmatch(path):
-            self._say(200, "text/html; charset=utf-8", page.served_page())
+            self._respond(200, "text/html; charset=utf-8", page.served_page())
         elif path.startswith("/page/"):
-            self._part(path.removeprefix("/page/"))
+            self._file(path.removeprefix("/page/"))
         elif path == "/api/runs":
             self._json(json.dumps({"runs": self.server.watcher.rows()}).encode())
         elif path == "/metrics":
@@ -136,19 +138,19 @@ class Handler(BaseHTTPRequestHandler):
         elif found is not None and found[1] in self.server.runs.ids():
             self._run(found[1], found[2] or "run", asked)
         else:
-            self._say(404, "application/json", b'{"error":"there is no such run"}')
+            self._respond(404, "application/json", b'{"error":"there is no such run"}')
 
     def _metrics(self) -> None:
         runs, rows = self.server.runs, self.server.watcher.rows()
         gauges = {row["id"]: runs.gauges(row["id"]) for row in rows if row["live"]}
-        self._say(200, metrics.CONTENT_TYPE, metrics.metrics_text(rows, gauges, runs.meanings()).encode())
+        self._respond(200, metrics.CONTENT_TYPE, metrics.metrics_text(rows, gauges, runs.meanings()).encode())
 
-    def _part(self, name: str) -> None:
-        raw = page.parts().get(name)  # from a table: no path of the request ever reaches the disk
+    def _file(self, name: str) -> None:
+        raw = page.page_files().get(name)  # from a table: no path of the request ever reaches the disk
         if raw is None:
-            self._say(404, "text/plain", b"not found\n")
+            self._respond(404, "text/plain", b"not found\n")
         else:
-            self._say(200, page.content_type(name), raw)
+            self._respond(200, page.content_type(name), raw)
 
     def _run(self, run: str, what: str, asked: dict[str, str]) -> None:
         folder = str(self.server.runs.folder(run))
@@ -159,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             answer, took = self.server.reading.ask(**request)
         except Unreadable as error:
-            self._say(422, "application/json", json.dumps({"error": str(error)}).encode())
+            self._respond(422, "application/json", json.dumps({"error": str(error)}).encode())
             return
         self.server.watcher.shown(run, took)
         self._json(answer)
@@ -167,7 +169,7 @@ class Handler(BaseHTTPRequestHandler):
     def _events(self, run: str | None) -> None:
         """What is new, as it comes; a line now and then finds out whether the reader is still there."""
         if run is not None and run not in self.server.runs.ids():
-            self._say(404, "text/plain", b"there is no such run\n")
+            self._respond(404, "text/plain", b"there is no such run\n")
             return
         self._head(200, "text/event-stream", Cache_Control="no-store", Connection="close")
         self.close_connection = True
@@ -186,9 +188,9 @@ class Handler(BaseHTTPRequestHandler):
             self.server.watcher.leave(reader)
 
     def _json(self, body: bytes) -> None:
-        self._say(200, "application/json", body)
+        self._respond(200, "application/json", body)
 
-    def _say(self, status: int, kind: str, body: bytes, **headers: str) -> None:
+    def _respond(self, status: int, kind: str, body: bytes, **headers: str) -> None:
         self._head(status, kind, Content_Length=str(len(body)), Cache_Control="no-store", **headers)
         self.wfile.write(body)
 
@@ -208,7 +210,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
         self.close_connection = True
-        self._say(code, "text/plain", b"this can't be answered\n")
+        self._respond(code, "text/plain", b"this can't be answered\n")
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
         """Say nothing: the terminal is for the address."""

@@ -42,7 +42,7 @@ class Reader:
         self.run = run
         self.news: queue.Queue[tuple[str, str]] = queue.Queue(maxsize=100)
 
-    def tell(self, kind: str, text: str) -> None:
+    def send(self, kind: str, text: str) -> None:
         try:
             self.news.put_nowait((kind, text))
         except queue.Full:
@@ -57,7 +57,7 @@ class Watcher:
         self._rows: dict[str, Row] = {}
         self._seen: dict[str, tuple[int, ...]] = {}
         self._checked: dict[str, float] = {}
-        self._told: dict[str, tuple[tuple[int, ...], float]] = {}
+        self._published: dict[str, tuple[tuple[int, ...], float]] = {}
         self._due: dict[str, float] = {}
         self._readers: set[Reader] = set()
         self._lock = threading.Lock()
@@ -85,7 +85,7 @@ class Watcher:
         with self._lock:
             self._readers.add(reader)
         if run is not None:
-            reader.tell("changed", run)  # it may have ended between the page and this
+            reader.send("changed", run)  # it may have ended between the page and this
         self._wake.set()
         return reader
 
@@ -93,7 +93,7 @@ class Watcher:
         with self._lock:
             self._readers.discard(reader)
             if all(other.run != reader.run for other in self._readers) and reader.run is not None:
-                self._told.pop(reader.run, None)
+                self._published.pop(reader.run, None)
 
     def shown(self, run: str, took: float) -> None:
         """A run was shown, which cost so much: it is not shown anew before that has paid off."""
@@ -120,9 +120,9 @@ class Watcher:
         if now < self._due.get(run, 0.0):
             return
         written = self._runs.written(run)
-        before = self._told.get(run)
+        before = self._published.get(run)
         if before is None or before[0] != written or now - before[1] > _SILENT:
-            self._told[run] = (written, now)
+            self._published[run] = (written, now)
             self._publish(run, "changed", run)
 
     def _look_at_rows(self) -> None:
@@ -175,15 +175,15 @@ class Watcher:
                 time.sleep(1.0)
                 continue
             run = max(waiting, key=lambda name: int(name.rpartition("-")[2]))
-            said: Row
+            judged: Row
             try:
-                said = json.loads(self._reading.ask(do="row", folder=str(self._runs.folder(run)))[0])
+                judged = json.loads(self._reading.ask(do="row", folder=str(self._runs.folder(run)))[0])
             except Unreadable as error:
-                said = {"kind": "unreadable", "tone": "bad", "why": str(error), "known": True}
+                judged = {"kind": "unreadable", "tone": "bad", "why": str(error), "known": True}
             with self._lock:
                 before = self._rows.get(run)
                 if before is not None:  # it may have been deleted meanwhile
-                    row = self._rows[run] = {**before, **said}
+                    row = self._rows[run] = {**before, **judged}
             if before is not None:
                 self._publish(None, "row", json.dumps(row))
             time.sleep(0.01)  # a page that is asked for comes between two of these
@@ -192,4 +192,4 @@ class Watcher:
         with self._lock:
             readers = [reader for reader in self._readers if reader.run == run]
         for reader in readers:
-            reader.tell(kind, text)
+            reader.send(kind, text)

@@ -63,7 +63,7 @@ class Backups:
         os.makedirs(folder, exist_ok=True)
         try:
             if size > _OF_THE_DISK * shutil.disk_usage(folder).free:
-                self._has_no_room()
+                self._decline_for_disk()
                 return False
             with open(path + ".new", "wb") as file:
                 pickle.dump(saved, file, 4)
@@ -80,7 +80,7 @@ class Backups:
         self._bound(path)
         return True
 
-    def _has_no_room(self):
+    def _decline_for_disk(self):
         if not self.declined:
             self.declined = True
             step = self.agent.beat.steps + 1
@@ -121,7 +121,7 @@ class Backup:
         if self.is_theirs:
             at = getattr(model, "_initial_epoch", None)
             if at and self.notes.again:
-                self._tell(model, "goes on after epoch %d, from the script's own backup" % at)
+                self._report(model, "goes on after epoch %d, from the script's own backup" % at)
             return
         path = os.path.join(self.folder, "backup")
         if not self.training.again or not os.path.exists(path):
@@ -142,7 +142,7 @@ class Backup:
         random.setstate(saved["python"])
         if saved["numpy"] is not None:
             sys.modules["numpy"].random.set_state(saved["numpy"])
-        self._tell(model, "goes on after epoch %d, from its backup" % saved["epoch"], saved["steps"])
+        self._report(model, "goes on after epoch %d, from its backup" % saved["epoch"], saved["steps"])
 
     def epoch_begins(self, model):
         """The `fit` knows by now where it begins; the next one of this model begins where it is told."""
@@ -155,7 +155,7 @@ class Backup:
         for name, value in (logs or {}).items():
             self.past.setdefault(name, []).append(value)
         if self.is_theirs or self._write(callbacks, model, epoch + 1):
-            self.notes.say_state(_steps(model), epoch + 1)
+            self.notes.report_state(_steps(model), epoch + 1)
 
     def over(self, callbacks, model, epochs):
         """A last one, as of all epochs: a fit that is done is not done again when a later one is killed.
@@ -224,9 +224,9 @@ class Backup:
         self.agent.say("declined", act="resume", step=self.agent.beat.steps + 1, because=because)
         return False
 
-    def _tell(self, model, text, saved=0):
+    def _report(self, model, text, saved=0):
         now = _steps(model)
-        self.notes.say_resumed(now, max(0, saved, now - self.steps), text, _BECAUSE)
+        self.notes.report_resumed(now, max(0, saved, now - self.steps), text, _BECAUSE)
 
 
 # --- the variables: of the model, and of whatever optimizers it or a layer of it holds

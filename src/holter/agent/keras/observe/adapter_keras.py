@@ -52,7 +52,7 @@ class _Adapter:
         self.agent = agent
         self.keras = keras
         self.loop = loop_of(agent)
-        self.raised_through = wrap.StepErrors(agent, self.loop.beat).left_by
+        self.raised_through = wrap.StepErrors(agent, self.loop.beat).raised_through
         self.newborn = []
         self.is_eager = _eagerness(keras.backend.backend())
         self.loop.at_begin.append(self.count_models)

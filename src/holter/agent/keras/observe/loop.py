@@ -155,7 +155,7 @@ class Loop:
                 act()
             except Exception as error:
                 self.guard.caught(act.__name__, error)
-        self.agent.census.tell(monotonic())
+        self.agent.census.report(monotonic())
         self.agent.retained.tick(self.beat.steps)
         self.look.rarely()
 

@@ -40,7 +40,7 @@ class Traces:
         self.traced_seconds = 0.0  # so far
         self.operations = self.products = 0  # of the graph that is being traced, with those of the functions in it
         loop.traces = self
-        loop.rarely.append(self.ledger.tell)
+        loop.rarely.append(self.ledger.report)
 
     def made(self, function, site):
         """A `tf.function` was made on a line of the user's."""

@@ -48,10 +48,10 @@ class Batch:
             if id(tensor) in seen or not readable(self.torch, tensor) or not tensor.dim() or tensor.requires_grad:
                 continue
             seen.add(id(tensor))
-            told = describe(self.torch, name, tensor, clock)
-            if told is None:
+            fields = describe(self.torch, name, tensor, clock)
+            if fields is None:
                 break
-            found.append(told)
+            found.append(fields)
         return found
 
     def _tensors(self, frame):
@@ -93,7 +93,7 @@ class Batch:
 # --- Which samples of its dataset a batch is made of: the indices that a loader has asked for, in order
 
 _AHEAD = 256  # batches that workers may have been asked for
-_TOLD = 64  # samples of one batch
+_MAX_INDICES = 64  # samples of one batch
 
 
 class Samples:
@@ -144,7 +144,7 @@ class Samples:
     def of_batch(self):
         """The dataset's indices of the last batch, the first of them; none where they are not known."""
         last = self._last()
-        return [one for one in last[:_TOLD] if isinstance(one, int)] if isinstance(last, (list, tuple)) else []
+        return [one for one in last[:_MAX_INDICES] if isinstance(one, int)] if isinstance(last, (list, tuple)) else []
 
     def _last(self):
         """The indices of the batch that came last: workers have been asked for more since then."""

@@ -85,22 +85,22 @@ def samples(torch, tensor, found, clock):
     if tensor.dim() < 1 or not tensor.numel() or tensor.numel() > 16 * _PIECE or clock.over():
         return {}
     flat = tensor.reshape(tensor.shape[0], -1)
-    told = {"of": int(flat.shape[0])}
+    fields = {"of": int(flat.shape[0])}
     if found.bad:
         wrong = ~torch.isfinite(flat)
         rows = wrong.any(1).nonzero().reshape(-1)
-        told.update(sample=int(rows[0]), samples=int(rows.numel()))
+        fields.update(sample=int(rows[0]), samples=int(rows.numel()))
         columns = wrong.all(0)
         if flat.shape[0] > 1 and tensor.dim() == 2 and 0 < int(columns.sum()) < flat.shape[1]:
-            told["feature"] = int(columns.nonzero()[0])
-        return told
+            fields["feature"] = int(columns.nonzero()[0])
+        return fields
     if flat.shape[0] >= 2:
         sizes = flat.abs().amax(1).float()
         usual = float(sizes.median()) if flat.shape[0] > 2 else float(sizes.min())
         top = int(sizes.argmax())
         if float(sizes[top]) > _OUTLIER * max(usual, 1e-3):
-            told.update(sample=top, samples=int((sizes > _OUTLIER * max(usual, 1e-3)).sum()), usual=short(usual))
-    return told
+            fields.update(sample=top, samples=int((sizes > _OUTLIER * max(usual, 1e-3)).sum()), usual=short(usual))
+    return fields
 
 
 def describe(torch, name, tensor, clock):
@@ -108,13 +108,13 @@ def describe(torch, name, tensor, clock):
     found = read(torch, tensor, clock)
     if found is None:
         return None
-    told = {"name": name, "dtype": str(tensor.dtype).replace("torch.", ""), "max": short(found.high)}
+    fields = {"name": name, "dtype": str(tensor.dtype).replace("torch.", ""), "max": short(found.high)}
     if found.bad and not _is_mask(tensor, found):
-        told["bad"] = "nan" if found.nan else "inf"
-    told.update(samples(torch, tensor, found, clock))
-    if "usual" in told:
-        told["bad"] = "outlier"
-    return told
+        fields["bad"] = "nan" if found.nan else "inf"
+    fields.update(samples(torch, tensor, found, clock))
+    if "usual" in fields:
+        fields["bad"] = "outlier"
+    return fields
 
 
 def _is_mask(tensor, found):
@@ -124,26 +124,26 @@ def _is_mask(tensor, found):
 
 def of_named(torch, named, clock):
     """Parameters or gradients together: how many are not finite, the first of them, the largest magnitude."""
-    told: "dict" = {"bad": 0, "of": 0, "max": 0.0, "dtype": ""}
+    fields: "dict" = {"bad": 0, "of": 0, "max": 0.0, "dtype": ""}
     dtypes = {}
     for name, tensor in named:
         if not readable(torch, tensor):
             continue
         found = read(torch, tensor, clock)
         if found is None:
-            told["cut"] = True
+            fields["cut"] = True
             break
-        told["of"] += 1
+        fields["of"] += 1
         dtype = str(tensor.dtype).replace("torch.", "")
         dtypes[dtype] = dtypes.get(dtype, 0) + tensor.numel()
         if found.bad:
-            told["bad"] += 1
-            told.setdefault("first", name)
-            told["last"] = name
-        if found.high > told["max"]:
-            told["max"], told["largest"] = found.high, name
-    told["max"] = short(min(told["max"], inf))
-    told["dtype"] = max(dtypes, key=dtypes.__getitem__) if dtypes else ""
+            fields["bad"] += 1
+            fields.setdefault("first", name)
+            fields["last"] = name
+        if found.high > fields["max"]:
+            fields["max"], fields["largest"] = found.high, name
+    fields["max"] = short(min(fields["max"], inf))
+    fields["dtype"] = max(dtypes, key=dtypes.__getitem__) if dtypes else ""
     if len(dtypes) > 1:
-        told["dtypes"] = sorted(dtypes)
-    return told if told["of"] else {}
+        fields["dtypes"] = sorted(dtypes)
+    return fields if fields["of"] else {}

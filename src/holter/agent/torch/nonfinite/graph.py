@@ -19,7 +19,7 @@ class Graph:
         self.torch = torch
         self.clock = clock
         self.nodes = []
-        self.whole = True
+        self.complete = True
         seen, waiting = set(), [loss.grad_fn]
         while waiting:
             node = waiting.pop()
@@ -27,7 +27,7 @@ class Graph:
                 continue
             seen.add(node)
             if len(seen) > _NODES:
-                self.whole = False
+                self.complete = False
                 break
             self.nodes.append(node)
             waiting.extend(function for function, _ in node.next_functions)
@@ -76,12 +76,12 @@ class Graph:
             words = {"exp": "exp overflows", "sqrt": "square root of a negative number"}.get(name, "")
             if "softmax" in name and not self._nan([out]):
                 return None
-            return self._told(node, name, words, out)
+            return self._fields(node, name, words, out)
         words = edges.forward(name, a, b, out) if hasattr(a, "numel") and a.numel() <= _MAX_ELEMENTS else ""
         if not words:
-            return self._told(node, name, "", out) if out is not None and name not in edges.PLACING else None
+            return self._fields(node, name, "", out) if out is not None and name not in edges.PLACING else None
         again = self._again(name, a, b) if out is None else out
-        return self._told(node, name, words, again) if again is None or self._bad(again) else None
+        return self._fields(node, name, words, again) if again is None or self._bad(again) else None
 
     def _again(self, name, a, b):
         """The operation once more on what was saved, to see that it does give a non-finite value."""
@@ -98,22 +98,22 @@ class Graph:
             if maker is not None and "AccumulateGrad" not in maker.name():
                 name = edges.plain(maker.name())
                 if name not in edges.PLACING:
-                    return self._told(maker, name, "", None)
+                    return self._fields(maker, name, "", None)
         return {}
 
-    def _told(self, node, name, words, out):
-        told = {"op": name, "via": "graph"}
+    def _fields(self, node, name, words, out):
+        fields = {"op": name, "via": "graph"}
         if words:
-            told["edge"] = words
+            fields["edge"] = words
         if out is not None:
-            told["op_dtype"] = str(out.dtype).replace("torch.", "")
+            fields["op_dtype"] = str(out.dtype).replace("torch.", "")
         parameter = _parameter_of(node)
         if parameter is not None:
-            told["parameter"] = parameter
+            fields["parameter"] = parameter
         lines = node.metadata.get("traceback_") if hasattr(node, "metadata") else None
         if lines:
-            told["stack"] = list(lines)
-        return told
+            fields["stack"] = list(lines)
+        return fields
 
     def _bad(self, tensor):
         found = read(self.torch, tensor, self.clock)

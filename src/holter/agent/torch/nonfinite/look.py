@@ -25,8 +25,8 @@ class Look:
         """A loss far above all before it: is it the batch's?"""
         with self.torch.no_grad():
             worst = self._worst(self.batch.describe(Clock(_SECONDS / 4), frame))
-        told = {"step": self.adapter.beat.steps + 1, "loss": short(loss)}
-        return told if worst is None else dict(told, inputs=worst)
+        fields = {"step": self.adapter.beat.steps + 1, "loss": short(loss)}
+        return fields if worst is None else dict(fields, inputs=worst)
 
     def seen(self, what, tensor, loss, frame, watch):
         """Everything that is known of the step, as fields of an event."""

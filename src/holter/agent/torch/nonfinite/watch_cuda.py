@@ -16,7 +16,7 @@ from .finite import Clock, describe, readable
 from .graph import Graph
 
 _KEPT = 256
-_TOLD = 64
+_MAX_LOSSES = 64
 _MAX_HELD_BYTES = 4096  # bytes: a loss that is a view of something large is not held, but copied
 # Its memory is used again whoever still refers to it, and a reference makes it record its graphs anew.
 _GRAPHS = "torch._inductor.cudagraph_trees"
@@ -92,7 +92,7 @@ class DeviceNan:
         losses, first = _until_bad(values, steps)
         fields.update(step=first or self.bad_step, what="loss", loss="nan")
         self.bad_step = 0
-        fields["losses"] = [short(loss) for loss in losses[-_TOLD:]] or self.watch.history.fields()["losses"]
+        fields["losses"] = [short(loss) for loss in losses[-_MAX_LOSSES:]] or self.watch.history.fields()["losses"]
         largest = values[len(steps) : len(steps) + len(names)]
         if names:
             bad = [name for name, value in zip(names, largest) if value - value != 0.0]  # noqa: B905
@@ -126,17 +126,17 @@ class DeviceNan:
         for name, value in list(getattr(dataset, "__dict__", {}).items())[:16]:
             several = isinstance(value, (list, tuple)) and len(value) <= 16
             for one in value if several else (value,):
-                told = self._read(name, one, clock)
-                if told is not None:
-                    found.append(told)
+                described = self._read(name, one, clock)
+                if described is not None:
+                    found.append(described)
         return found
 
     def _read(self, name, value, clock):
         if readable(self.torch, value) and value.dim():
-            told = describe(self.torch, name, value, clock)
-            if told is not None and "sample" in told:
-                told["row"] = told.pop("sample")
-            return told
+            described = describe(self.torch, name, value, clock)
+            if described is not None and "sample" in described:
+                described["row"] = described.pop("sample")
+            return described
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(value, numpy.ndarray) and value.ndim:
             return numpy_finite.describe(name, value, clock)

@@ -64,7 +64,7 @@ class _Adapter:
         self.by_hand = 0  # backwards so far that no optimizer is there for; -1 once there is one
         self.counted = 0  # steps when the last of them was counted
         self.wrapped = set()  # model classes whose calls are timed
-        self.left_by = StepErrors(agent, self.beat).left_by
+        self.raised_through = StepErrors(agent, self.beat).raised_through
         self.loss = nan
         self.batch = 0
         self.shape = None
@@ -166,7 +166,7 @@ class _Adapter:
         around_calls(cls, functools.partial(self._timed_call, cls))
 
     def _timed_call(self, cls, own):
-        beat, enter, guard, left, look = self.beat, self.beat.enter, self.guard, self.left_by, self.look
+        beat, enter, guard, raised, look = self.beat, self.beat.enter, self.guard, self.raised_through, self.look
         is_traced, grad_enabled, alone = self.is_traced, self.torch._C.is_grad_enabled, self.unseen.alone
         is_compiling, notice, called = self.is_compiling, self._notice_batch, self.nan.batch.called
         heal = self.agent.heal
@@ -204,7 +204,7 @@ class _Adapter:
                 else:
                     result = own(module, *args, **kwargs)
             except BaseException as error:
-                left(error)
+                raised(error)
                 raise
             finally:
                 if phase >= 0:
@@ -229,7 +229,7 @@ class _Adapter:
         from torch.utils.data import DataLoader
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-        beat, enter, guard, plan, left = self.beat, self.beat.enter, self.guard, self.plan, self.left_by
+        beat, enter, guard, plan, raised = self.beat, self.beat.enter, self.guard, self.plan, self.raised_through
         inner_next, inner_iter = _BaseDataLoaderIter.__next__, DataLoader.__iter__
         self.nan.samples.patch(_BaseDataLoaderIter)
         samples = self.nan.samples
@@ -254,7 +254,7 @@ class _Adapter:
                 samples.draws -= 1
                 if look.on:
                     look.end()
-                left(error)
+                raised(error)
                 raise
             finally:
                 if look.on:
@@ -293,7 +293,7 @@ class _Adapter:
     def _patch_backward(self):
         tensor_class = self.torch.Tensor
         inner = tensor_class.backward
-        beat, enter, guard, left = self.beat, self.beat.enter, self.guard, self.left_by
+        beat, enter, guard, raised = self.beat, self.beat.enter, self.guard, self.raised_through
         saw, graded, failed = self.nan.loss, self.nan.after_backward, self.nan.backward_failed
         look, alone, number = self.look, self.unseen.alone, self.unseen.number
         history, losses = self.nan.history, self.nan.history.losses
@@ -341,7 +341,7 @@ class _Adapter:
                     phase = enter(4)  # BACKWARD
                 result = inner(tensor, *args, **kwargs)
             except BaseException as error:
-                left(error)
+                raised(error)
                 guard(failed)(tensor, error)
                 raise
             finally:
@@ -435,9 +435,9 @@ class _Adapter:
             self.device.read()
             if self.births.newborn:
                 self.births.count()
-            self.agent.census.tell(monotonic())
+            self.agent.census.report(monotonic())
             self.agent.retained.tick(self.beat.steps)
-            self.compiles.tell()
+            self.compiles.report()
             self.look.rarely()
             self.settings.report(optimizer)
             saves_of(self.agent).look()
@@ -480,7 +480,7 @@ class _Adapter:
         module_class.train = uncounted(train)
 
     def _patch_save(self):
-        saves_of(self.agent).around(self.torch, "save", _where_saved, saves.tell)
+        saves_of(self.agent).around(self.torch, "save", _where_saved, saves.report_failure)
         timed(self.torch, "save", self.beat, f.CHECKPOINT)
 
 

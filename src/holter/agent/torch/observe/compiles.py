@@ -46,8 +46,8 @@ class Compiles:
         self._patch_trace()
         self._patch_compile()
 
-    def tell(self):
-        self.ledger.tell()
+    def report(self):
+        self.ledger.report()
 
     def _patch_dynamo(self, convert_frame):
         inner, guard, note = convert_frame._compile, self.agent.guard, self._note

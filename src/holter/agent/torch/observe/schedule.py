@@ -24,7 +24,7 @@ class Plan:
         self.source = {}  # id of an iterator -> (id of its loader, its length)
         self.epoch = 0
         self.training = None  # id of the loader that training draws from
-        self.told = None
+        self.reported = None
         self.known = False  # a Trainer has said its plan: it knows better
 
     def pass_begins(self, loader, iterator):
@@ -55,29 +55,29 @@ class Plan:
         self.training = key
         if passes and passes != self.epoch and not self.known:
             self._epoch_is(passes)
-        if self.told is None and not self.known:
+        if self.reported is None and not self.known:
             frame = sys._getframe(2)
             loops = loops_around(frame)
             if length:
                 # `zip(range(steps), loader)` is the loop over the loader itself: its number is one of steps.
                 unzipped = loops_around(frame, zipped=False)
                 steps = prod(loops) if unzipped != loops else 0
-                self.tell(beat, epochs=_around_the_loader(unzipped), per_epoch=length, steps=steps, source="loop")
+                self.report(beat, epochs=_around_the_loader(unzipped), per_epoch=length, steps=steps, source="loop")
             else:
                 epochs = loops[0] if len(loops) > 1 else 0
-                self.tell(beat, epochs=epochs, steps=prod(loops) if loops else 0, source="loop")
+                self.report(beat, epochs=epochs, steps=prod(loops) if loops else 0, source="loop")
 
     def _epoch_is(self, epoch):
         self.epoch = epoch
         self.agent.beat.new_epoch(epoch)
         self.agent.say("epoch", epoch=epoch, step=self.agent.beat.steps)
 
-    def tell(self, beat, epochs=0, per_epoch=0, steps=0, source=""):
+    def report(self, beat, epochs=0, per_epoch=0, steps=0, source=""):
         """Say the plan when it is new; `steps` counts optimizer steps, `per_epoch` batches."""
         plan = (epochs, per_epoch, steps)
-        if plan == self.told:
+        if plan == self.reported:
             return
-        self.told = plan
+        self.reported = plan
         # A loop's own numbers are a guess: the header holds only what a Trainer has said.
         beat.plan(steps=0 if source == "loop" else steps, per_epoch=per_epoch, epochs=epochs)
         if any(plan):

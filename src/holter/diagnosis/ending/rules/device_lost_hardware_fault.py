@@ -52,8 +52,8 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     end = ended_at(record)
     failed = ending.kind in ("exception", "crashed", "hung", "killed")
     raised = raised_at_end(record) if failed else None
-    said = _LOST.search(message_of(raised))
-    line = last_line_with(_LOST, printed_text(record)) if failed and not said else ""
+    in_error = _LOST.search(message_of(raised))
+    line = last_line_with(_LOST, printed_text(record)) if failed and not in_error else ""
     faults = [event for event in record.of(KernelLine) if event.xid in XIDS]
     rose = _ecc_rose(record)
     gone = _stopped_answering(record)
@@ -62,12 +62,12 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if faults:
         last = faults[-1]
         near = failed and (end is None or last.m >= end - _BEFORE_THE_END)
-        grade = "established" if near or said else "supported"
+        grade = "established" if near or in_error else "supported"
         where = f" of the GPU at {last.device}" if last.device else " of the GPU"
         claim = f"the driver reported {XIDS[last.xid or 0]}{where} (Xid {last.xid})"
-    elif said or line:
-        grade = "established" if said else "supported"
-        claim = f'the GPU is lost: "{(said.group(0) if said else line)[:200]}"'
+    elif in_error or line:
+        grade = "established" if in_error else "supported"
+        claim = f'the GPU is lost: "{(in_error.group(0) if in_error else line)[:200]}"'
     elif rose:
         claim = f"GPU {rose[0]} met {rose[2] - rose[1]} uncorrectable memory errors during the run"
     elif gone and failed and _used(record):
@@ -80,7 +80,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         evidence.append(Evidence("driver", gone))
     if raised is not None:
         evidence.append(Evidence("exception", raised.headline[:300], raised.when))
-    culprit = culprit_of(raised) if said or faults else None
+    culprit = culprit_of(raised) if in_error or faults else None
     cures = (
         Cure(
             "take this card out of use, go on from the last checkpoint on another", "nvidia-smi -q -d ECC,ROW_REMAPPER"

@@ -49,23 +49,23 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if ending.kind in ("completed", "running", "interrupted", "hung"):
         return None
     raised = raised_at_end(record)
-    said = message_of(raised)
+    message = message_of(raised)
     in_output = _SURE.search(printed_text(record)[-20000:])
-    if not _FULL.search(said) and not (in_output and ending.kind in ("crashed", "stopped-early", "exception")):
+    if not _FULL.search(message) and not (in_output and ending.kind in ("crashed", "stopped-early", "exception")):
         return None
-    named = _PATH.search(said) or _PATH.search(printed_text(record))
+    named = _PATH.search(message) or _PATH.search(printed_text(record))
     path = named["path"] if named else ""
-    if "/dev/shm" in said + path or "torch_shm" in said or "shared memory" in said:
+    if "/dev/shm" in message + path or "torch_shm" in message or "shared memory" in message:
         return None
     disk = _disk_of_save(record) or fullest_disk(record, path)
     free, total = disk.free, disk.total
     full = free is not None and (free < _FULL_BELOW_BYTES or free < 0.01 * (total or 0) or disk.inodes_free == 0)
-    sure = bool(_SURE.search(said))
-    if not sure and not full and not _BROKE_OFF.search(said):
+    sure = bool(_SURE.search(message))
+    if not sure and not full and not _BROKE_OFF.search(message):
         return None
     # A file that broke off half-way says nothing of why; a full disk is the usual reason.
     grade: Grade = "established" if sure else "supported" if full else "hypothesis"
-    frame = culprit_frame(raised) if raised is not None and _FULL.search(said) else None
+    frame = culprit_frame(raised) if raised is not None and _FULL.search(message) else None
     mount = disk.mount or disk.path
     claim = f"a write{f' to {path}' if path else ''} failed for want of space"
     evidence = []
@@ -78,7 +78,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
             claim += " (and no inode)"
     else:
         mount = ""
-    if raised is not None and _FULL.search(said):
+    if raised is not None and _FULL.search(message):
         evidence.append(Evidence("exception", raised.root.headline, raised.when))
     elif in_output:
         evidence.append(Evidence("output", in_output.group(0)))

@@ -30,18 +30,18 @@ _CURES = (
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the hang-up of the terminal."""
-    left = exit_of(record)
-    if left is None:
+    exited = exit_of(record)
+    if exited is None:
         return None
     if ending.kind == "exception":
         return _write_failed(record)
     if ending.kind != "killed":
         return None
-    sent = sent_signal(record, left)
-    if left.signal != "SIGHUP" and not (left.signal is None and sent is not None and sent.name == "SIGHUP"):
+    sent = sent_signal(record, exited)
+    if exited.signal != "SIGHUP" and not (exited.signal is None and sent is not None and sent.name == "SIGHUP"):
         return None
     who = f", sent by {sent.who}" if sent is not None and sent.who else ""
-    return _told(f"SIGHUP{who}", "established", Evidence("signal", f"SIGHUP{who}", left.t))
+    return _terminal_closed(f"SIGHUP{who}", "established", Evidence("signal", f"SIGHUP{who}", exited.t))
 
 
 def _write_failed(record: RecordLike) -> Finding | None:
@@ -54,9 +54,9 @@ def _write_failed(record: RecordLike) -> Finding | None:
     if not frames or not _PRINTS.search(frames[-1].code):
         return None
     words = f"printing at {frames[-1].short} failed: {_GONE}"
-    return _told(words, "supported", Evidence("exception", raised.root.headline, raised.when))
+    return _terminal_closed(words, "supported", Evidence("exception", raised.root.headline, raised.when))
 
 
-def _told(how: str, grade: Grade, evidence: Evidence) -> Finding:
+def _terminal_closed(how: str, grade: Grade, evidence: Evidence) -> Finding:
     claim = f"the terminal that the run was started from was closed ({how})"
     return Finding(CAUSE, grade, claim, (evidence,), None, _CURES)

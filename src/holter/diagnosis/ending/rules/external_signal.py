@@ -24,14 +24,14 @@ YIELDS_TO = ("external.time-limit", "external.hangup", "oversize", "leak")
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the signal, its sender where known, and what speaks against memory."""
-    left = exit_of(record)
-    if ending.kind != "killed" or left is None:
+    exited = exit_of(record)
+    if ending.kind != "killed" or exited is None:
         return None
-    sent = sent_signal(record, left)
-    name = left.signal or (sent.name if sent else "a signal")
+    sent = sent_signal(record, exited)
+    name = exited.signal or (sent.name if sent else "a signal")
     if name == "SIGHUP":
         return None
-    evidence = [Evidence("signal", name, left.t)]
+    evidence = [Evidence("signal", name, exited.t)]
     curve = memory_curve(record)
     if sent is not None and sent.who:
         grade: Grade = "established"

@@ -27,7 +27,7 @@ from holter.units import duration, share
 CAUSE = "external.sleep"
 
 _SHORTEST = 60.0
-_PART = 0.05  # of the run: less is not what made it slow
+_MIN_SHARE = 0.05  # of the run: less is not what made it slow
 _AFTER_WAKING = 900.0
 _CONNECTION = re.compile(
     r"[Cc]onnection|[Tt]imed? ?out|[Bb]roken pipe|reset by peer|\bEOF\b|Name or service not known|NCCL|[Gg]loo|"
@@ -49,7 +49,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     cut = raised is not None and bool(_CONNECTION.search(message_of(raised))) and after <= _AFTER_WAKING
     if ending.kind in ("exception", "crashed", "stopped-early", "oom-killed") and not cut:
         return None  # it slept, and failed of something else
-    if not cut and awake is not None and total < _PART * (awake + total):
+    if not cut and awake is not None and total < _MIN_SHARE * (awake + total):
         return None
     part = f", {share(total / (awake + total))} of the run" if awake else ""
     times = f" ({len(naps)} times)" if len(naps) > 1 else ""

@@ -22,7 +22,7 @@ CAUSE = "external.stopped"
 
 _NOW = 10.0  # seconds: a run that still stands after that was not stopped by mistake
 _SHORTEST = 60.0
-_PART = 0.2
+_MIN_SHARE = 0.2
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
@@ -35,7 +35,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         begin, end = pauses[-1]
         word = "has been" if ending.kind in ("running", "hung") and exit_of(record) is None else "had been"
         claim = f"the run {word} stopped with a signal (Ctrl-Z, SIGSTOP) for {duration(end - begin)}; it is not hung"
-    elif total >= _SHORTEST and total >= _PART * took:
+    elif total >= _SHORTEST and total >= _MIN_SHARE * took:
         claim = f"the run was stopped with a signal (Ctrl-Z, SIGSTOP) for {duration(total)} of {duration(took)}"
     else:
         return None
@@ -47,10 +47,10 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
 
 def _pauses(record: RecordLike) -> tuple[list[tuple[float, float]], bool]:
     """Give the times in which the command stood, and whether it still stood at the end of the record."""
-    told: list[Stopped | Continued] = [*record.of(Stopped), *record.of(Continued)]
+    events: list[Stopped | Continued] = [*record.of(Stopped), *record.of(Continued)]
     end = ended_at(record) or last_sample(record) or 0.0
     found, since = [], None
-    for event in sorted(told, key=lambda event: event.m):
+    for event in sorted(events, key=lambda event: event.m):
         if isinstance(event, Stopped):
             since = event.m if since is None else since
         elif since is not None:

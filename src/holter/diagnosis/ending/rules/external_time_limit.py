@@ -27,26 +27,26 @@ _SCHEDULERS = ("slurmstepd", "slurmd", "pbs_mom", "sge_execd", "sge_shepherd", "
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the limit's keeper and how long the run had been going."""
-    left = exit_of(record)
-    if left is None or ending.kind not in ("killed", "hung", "exception", "interrupted"):
+    exited = exit_of(record)
+    if exited is None or ending.kind not in ("killed", "hung", "exception", "interrupted"):
         return None
-    sent = sent_signal(record, left)
+    sent = sent_signal(record, exited)
     sender = sent.sender.rpartition("/")[2] if sent is not None else ""
-    said = last_line_with(_WORDS, printed_text(record))
-    wrapped = under_timeout(record) and left.code == 124
+    printed = last_line_with(_WORDS, printed_text(record))
+    wrapped = under_timeout(record) and exited.code == 124
     took = lasted(record)
     after = f" after {duration(took)}" if took is not None else ""
     grade: Grade = "established"
-    if said:
-        claim, proof = f"the scheduler's time limit ended the run{after}", said
+    if printed:
+        claim, proof = f"the scheduler's time limit ended the run{after}", printed
     elif wrapped or sender in _LIMITERS:
         claim, proof = f"timeout ended the run{after}", "exit code 124" if wrapped else f"signal from {sender}"
-    elif left.signal == "SIGXCPU":
+    elif exited.signal == "SIGXCPU":
         claim, proof = f"the limit of CPU time (ulimit -t) ended the run{after}", "SIGXCPU"
     elif sender in _SCHEDULERS:
         # The scheduler also ends jobs that are cancelled; only its words would say which.
-        grade, claim, proof = "supported", f"the scheduler ended the run{after}", f"{left.signal} from {sender}"
+        grade, claim, proof = "supported", f"the scheduler ended the run{after}", f"{exited.signal} from {sender}"
     else:
         return None
     cures = (Cure("ask for a longer limit, or write a checkpoint on SIGTERM and go on from it in the next slot"),)
-    return Finding(CAUSE, grade, claim, (Evidence("time limit", proof, left.t),), None, cures)
+    return Finding(CAUSE, grade, claim, (Evidence("time limit", proof, exited.t),), None, cures)

@@ -45,9 +45,9 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     if ending.kind != "crashed" or exhaustion_of(record, ending) is not None:
         return None
     evidence = [Evidence("signal", ending.signal or "unknown")]
-    said = next(iter(_FATAL.finditer(printed_text(record))), None)
-    if said is not None:
-        evidence.append(Evidence("faulthandler", said["what"]))
+    fatal = next(iter(_FATAL.finditer(printed_text(record))), None)
+    if fatal is not None:
+        evidence.append(Evidence("faulthandler", fatal["what"]))
     for event in record.of(KernelLine):
         if "segfault" in event.text or "trap" in event.text:
             evidence.append(Evidence("kernel log", event.text[:300]))
@@ -82,11 +82,11 @@ def _deepest(stacks: list[Stack]) -> tuple[Frame, ...]:
     return max((stack.frames for stack in stacks), key=len, default=())
 
 
-def _printed(said: str) -> tuple[Frame, ...]:
-    match = next(iter(_FATAL.finditer(said)), None)
+def _printed(output: str) -> tuple[Frame, ...]:
+    match = next(iter(_FATAL.finditer(output)), None)
     if match is None:
         return ()
-    body = said[match.end() :]
+    body = output[match.end() :]
     # Of several threads the one that was running is written under this heading.
     at = body.find("Current thread")
     body = body[max(at, 0) :].partition("\n\n")[0]

@@ -41,11 +41,11 @@ def file_descriptors(record: RecordLike, ending: Ending) -> Finding | None:
     if ending.kind not in ("exception", "crashed", "stopped-early"):
         return None
     raised = raised_at_end(record)
-    said, late = message_of(raised), printed_text(record)[-20000:]
+    message, late = message_of(raised), printed_text(record)[-20000:]
     limit = latest(record, ResourceLimits, lambda r: r.nofile is not None).nofile
     most, pid, name = _fullest(record)
     full = limit is not None and most >= 0.9 * limit
-    in_error = _TOO_MANY_FILES.search(said)
+    in_error = _TOO_MANY_FILES.search(message)
     if not in_error and not (_TOO_MANY_FILES.search(late) and full):
         return None
     grade: Grade = "established" if in_error else "supported"
@@ -65,7 +65,7 @@ def file_descriptors(record: RecordLike, ending: Ending) -> Finding | None:
     more = max(65536, 4 * (limit or 1024))
     sharing = Cure("torch.multiprocessing.set_sharing_strategy('file_system')", "workers then send no descriptors")
     closing = Cure("close what the loop opens: with open(...) as f")
-    workers = "ancdata" in said or "multiprocessing" in said or "worker" in said.lower()
+    workers = "ancdata" in message or "multiprocessing" in message or "worker" in message.lower()
     cures = (sharing if workers else closing, Cure(f"or a higher limit: ulimit -n {more} before the run"))
     return Finding("resource.file-descriptors", grade, claim, tuple(evidence), culprit, cures)
 
@@ -93,8 +93,8 @@ def processes(record: RecordLike, ending: Ending) -> Finding | None:
     if ending.kind not in ("exception", "crashed", "stopped-early"):
         return None
     raised = raised_at_end(record)
-    said, late = message_of(raised), printed_text(record)[-20000:]
-    in_error = _THREAD.search(said) or (_NO_PROCESS.search(said) and _in_fork(raised))
+    message, late = message_of(raised), printed_text(record)[-20000:]
+    in_error = _THREAD.search(message) or (_NO_PROCESS.search(message) and _in_fork(raised))
     used, limit = _count(record)
     full = limit is not None and used is not None and used >= 0.9 * limit
     if not in_error and not (_THREAD.search(late) and (full or ending.kind == "crashed")):
@@ -155,16 +155,16 @@ def shared_memory(record: RecordLike, ending: Ending) -> Finding | None:
     if ending.kind not in ("exception", "crashed", "stopped-early", "hung", "killed", "interrupted"):
         return None
     raised = raised_at_end(record)
-    said = message_of(raised)
+    message = message_of(raised)
     late = printed_text(record)[-20000:]
-    named = _NAMED.search(said) or _NAMED.search(late)
-    bus = _BUS.search(said) or _BUS.search(late)
-    total, least = _room(record)
+    named = _NAMED.search(message) or _NAMED.search(late)
+    bus = _BUS.search(message) or _BUS.search(late)
+    total, least = _shm_total_and_least_free(record)
     full = total is not None and least is not None and least < max(0.1 * total, 8e6)
     crashed = ending.kind == "crashed" and ending.signal == "SIGBUS"
     if not named and not (full and (bus or crashed)):
         return None
-    if named and "Too many open files" in said + late:
+    if named and "Too many open files" in message + late:
         return None
     grade: Grade = "established" if named else "supported"
     claim = "shared memory (/dev/shm) ran out" + (f": it has {size(total)} in all" if total else "")
@@ -185,7 +185,7 @@ def shared_memory(record: RecordLike, ending: Ending) -> Finding | None:
     return Finding("resource.shared-memory", grade, claim, tuple(evidence), culprit, cures)
 
 
-def _room(record: RecordLike) -> tuple[float | None, float | None]:
+def _shm_total_and_least_free(record: RecordLike) -> tuple[float | None, float | None]:
     readings = [(r.total, r.free) for _, r in record.readings(SharedMemory)]
     known = [(total, free) for total, free in readings if total and free is not None]
     if not known:

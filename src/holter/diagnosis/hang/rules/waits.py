@@ -49,9 +49,9 @@ def device(record: RecordLike, ending: Ending) -> Finding | None:
         metal = Cure(
             "torch.mps.synchronize() after each part of the step, for one run: the one that waits is the cause"
         )
-        room = Cure("a smaller batch: Metal waits for memory that the system can't give", "", "equivalent")
+        smaller_batch = Cure("a smaller batch: Metal waits for memory that the system can't give", "", "equivalent")
         evidence = (*found.evidence, *pressure_evidence(record))
-        return Finding("hang.device", found.grade, found.claim, evidence, found.culprit, (metal, room))
+        return Finding("hang.device", found.grade, found.claim, evidence, found.culprit, (metal, smaller_batch))
     cures = (
         Cure("run once with CUDA_LAUNCH_BLOCKING=1: the line that then waits is the cause"),
         Cure("see the driver's log (dmesg, nvidia-smi -q) for Xid errors"),

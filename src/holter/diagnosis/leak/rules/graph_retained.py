@@ -63,8 +63,8 @@ def _from_itself(holder: Holder, statement: Growing | None, lines: list[str]) ->
     loss may need what was made."""
     if statement is None or statement.how != "=":
         return ()
-    in_parts = holder.name.endswith("]")
-    cut = cut_where_used(statement.code, holder.variable, lines, in_parts=in_parts)
+    nested = holder.name.endswith("]")
+    cut = cut_where_used(statement.code, holder.variable, lines, nested=nested)
     if cut is None:
         return ()
     title = f"cut `{holder.variable}` from the graph of the steps before: gradients then end there"
@@ -106,7 +106,7 @@ def _is_display(kept: str) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, (ast.Tuple, ast.List, ast.Dict))
 
 
-def cut_where_used(code: str, variable: str, lines: Sequence[str], *, in_parts: bool) -> str | None:
+def cut_where_used(code: str, variable: str, lines: Sequence[str], *, nested: bool) -> str | None:
     """Give `h = cell(x, h)` as `h = cell(x, h.detach())`: what the step computes keeps its gradient, and the steps
     before it are let go. None for a statement that does not make the variable from itself."""
     try:
@@ -121,7 +121,7 @@ def cut_where_used(code: str, variable: str, lines: Sequence[str], *, in_parts: 
     for part in sorted(used, key=lambda one: -one.col_offset):
         end = part.end_col_offset or 0
         name = code[part.col_offset : end]
-        cut = f"tuple(part.detach() for part in {name})" if in_parts else f"{name}.detach()"
+        cut = f"tuple(part.detach() for part in {name})" if nested else f"{name}.detach()"
         if maybe_none:
             cut = f"None if {name} is None else {cut}"
             cut = cut if id(part) in arguments else f"({cut})"

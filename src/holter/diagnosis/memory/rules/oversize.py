@@ -7,7 +7,7 @@ import re
 from holter.diagnosis.core.evidence import loader_with_workers
 from holter.diagnosis.core.frames import Frame, culprit_on
 from holter.diagnosis.core.rule import RecordLike, Rule
-from holter.diagnosis.memory.exhaustion import GOOD_PART, exhaustion_of
+from holter.diagnosis.memory.exhaustion import GOOD_SHARE, exhaustion_of
 from holter.diagnosis.memory.large_batch import large_batch_of
 from holter.diagnosis.memory.loader_memory import PREFETCH_BY_DEFAULT
 from holter.diagnosis.memory.next_commands import next_commands
@@ -38,7 +38,7 @@ def data(record: RecordLike, ending: Ending) -> Finding | None:
         Cure('memory-map it: np.load(path, mmap_mode="r")', "", "equivalent"),
         Cure("stream it: an iterable dataset, or tf.data from files", "", "equivalent"),
     ]
-    if found.curve is not None and taken_by_workers(record)[1] >= GOOD_PART * found.curve.peak:
+    if found.curve is not None and taken_by_workers(record)[1] >= GOOD_SHARE * found.curve.peak:
         cures.append(Cure("use fewer workers: each loads its own", "", "equivalent"))
     takes = "may take" if found.grade == "hypothesis" else "takes"
     claim = f"loading {takes} more than there is: {found.words}"

@@ -65,12 +65,12 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
 
 
 def _on_device(record: RecordLike, found: Exhaustion) -> Held | None:
-    said = message_of(raised_at_end(record))
-    if _OWN_LIMIT in said:
+    message = message_of(raised_at_end(record))
+    if _OWN_LIMIT in message:
         return None
     gpu, first = _gpu(record, last=True), _gpu(record, last=False)
-    others = {int(pid): size_in(value, unit) for pid, value, unit in _OTHERS.findall(said)}
-    own = next((size_in(value, unit) for value, unit in _OWN.findall(said)), None)
+    others = {int(pid): size_in(value, unit) for pid, value, unit in _OTHERS.findall(message)}
+    own = next((size_in(value, unit) for value, unit in _OWN.findall(message)), None)
     strangers = tuple(one for one in gpu.processes if one.name or one.pid in others) if gpu is not None else ()
     if not strangers:
         strangers = tuple(GpuProcess.parse({"pid": pid, "used": held}) for pid, held in others.items())

@@ -24,7 +24,7 @@ YIELDS_TO = ("thrash", "cpu.oversubscribed", "cpu.throttled")
 
 _OBSERVED = 15.0
 _SURE, _PERHAPS = 0.25, 0.5
-_LEFT_OVER = 0.7  # of the cores: a run that has more than this of them is not starved by others
+_ENOUGH_CORES_SHARE = 0.7  # of the cores: a run that has more than this of them is not starved by others
 _WANTED = 0.6  # cores: a run that wants less than this has other troubles
 
 
@@ -34,7 +34,7 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:  # noqa: ARG0
     if found is None or anatomy is None or found.seconds < _OBSERVED or found.got >= _PERHAPS:
         return None
     wanted = min(found.had + found.waited, found.cores)
-    if found.had > _LEFT_OVER * found.cores or wanted < _WANTED or found.had > _LEFT_OVER * wanted:
+    if found.had > _ENOUGH_CORES_SHARE * found.cores or wanted < _WANTED or found.had > _ENOUGH_CORES_SHARE * wanted:
         return None
     grade: Grade = "supported" if found.got < _SURE else "hypothesis"
     claim = (

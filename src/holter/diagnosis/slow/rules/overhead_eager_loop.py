@@ -85,7 +85,7 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
     )
     if step.run_eagerly:
         claim = f"the model runs eagerly (`run_eagerly`), so {claim}"
-        culprit = _told_to(record, step)
+        culprit = _eager_setting(record, step)
         cures = _not_eagerly(record, culprit)
     else:
         culprit, cures = _in_a_loop(record, step, repeats >= _REPEATS)
@@ -103,7 +103,7 @@ def _in_own_loop(record: RecordLike, step: Step) -> BusyLine | None:
     return None
 
 
-def _told_to(record: RecordLike, step: Step) -> Culprit | None:
+def _eager_setting(record: RecordLike, step: Step) -> Culprit | None:
     """Find the line that says to run eagerly: that of the `compile`, or the setting itself within it."""
     at = step.compiled or step.fit
     if at is None:
@@ -115,21 +115,21 @@ def _told_to(record: RecordLike, step: Step) -> Culprit | None:
     return Culprit(at.file, named[0], at.function, lines[named[0] - 1].strip()[:200])
 
 
-def _not_eagerly(record: RecordLike, told: Culprit | None) -> tuple[Cure, ...]:
-    how = without_setting(record.source(told.file), told.line, "run_eagerly") if told is not None else ""
+def _not_eagerly(record: RecordLike, setting: Culprit | None) -> tuple[Cure, ...]:
+    how = without_setting(record.source(setting.file), setting.line, "run_eagerly") if setting is not None else ""
     return (Cure("let Keras compile the step: leave `run_eagerly` out of the compile()", how, "equivalent"),)
 
 
 def _in_a_loop(record: RecordLike, step: Step, repeated: bool) -> tuple[Culprit | None, tuple[Cure, ...]]:
     at = step.repeated.at if step.repeated is not None else None
     lines = record.source(at.file) if at is not None else []
-    whole = _whole(lines, at, "nn" if not step.eager_tf else "keras.layers")
+    full_batch = _full_batch(lines, at, "nn" if not step.eager_tf else "keras.layers")
     if step.eager_tf:
         decorate = _as_a_graph(lines)
         taped = at is not None and any(called_name(call) == "gradient" for call in _calls_on(lines, at.line))
-        return at, (decorate,) if taped or not lines else (decorate, whole)
+        return at, (decorate,) if taped or not lines else (decorate, full_batch)
     compiled = Cure("compile the step: torch.compile(model); its first step then takes up to minutes", "", "equivalent")
-    return at, (whole,) if repeated else (whole, compiled)
+    return at, (full_batch,) if repeated else (full_batch, compiled)
 
 
 def _as_a_graph(lines: list[str]) -> Cure:
@@ -146,7 +146,7 @@ def _as_a_graph(lines: list[str]) -> Cure:
     return Cure(f"compile the step into a graph: @tf.function above `{step.name}`", how, "equivalent")
 
 
-def _whole(lines: list[str], at: Culprit | None, library: str) -> Cure:
+def _full_batch(lines: list[str], at: Culprit | None, library: str) -> Cure:
     """Do in one call what the loop does in many: over the sequence, or over the batch."""
     cell = _cell_on(lines, at.line) if at is not None else None
     if cell is not None:

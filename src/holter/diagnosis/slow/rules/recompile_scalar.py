@@ -40,8 +40,8 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
 def _as_tensor(record: RecordLike, found: Retracing) -> tuple[Cure, ...]:
     traced, name = found.traced, found.change.argument
     torch = traced.what.startswith("torch")
-    whole = all(value.lstrip("-").isdigit() for value in found.change.examples)
-    wrap = "torch.tensor({})" if torch else "tf.constant({})" if whole else "tf.constant({}, tf.float32)"
+    all_ints = all(value.lstrip("-").isdigit() for value in found.change.examples)
+    wrap = "torch.tensor({})" if torch else "tf.constant({})" if all_ints else "tf.constant({}, tf.float32)"
     out = Cure(
         f"keep `{name}` out of the function: do what needs it (logging, counting) outside, or compile only the part "
         "that computes",
