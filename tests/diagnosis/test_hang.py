@@ -424,6 +424,66 @@ def test_what_else_may_end_in_a_silence_is_no_hang(how):
     assert verdict(given_up_on(**how)).ending.kind != "hung"
 
 
+MASKS = """
+def masks(ratio):
+    count = 0
+    while count < ratio * 64:
+        size = draw()
+        count += place(size)
+    return count
+
+step = 0
+while step < 3000:
+    mask = masks(step / 300)
+    loss = model(mask)
+    loss.backward()
+    step += 1
+"""
+
+
+def busy_in(line, *, function="masks", trains=11, cpu=0.9, silence=75.0, script=MASKS):
+    """A run that was busy at lines of one function at every look, until somebody ended it."""
+    record = ordinary_run()
+    record.sources["/home/u/train.py"] = script.strip().splitlines()
+    module = frame("/home/u/train.py", "<module>", 10, user=True, code="mask = masks(step / 300)")
+    for number in range(int(silence // 5)):
+        own = frame("/home/u/train.py", function, line + number % 2, user=True)
+        frames = [frame(LIB + "random.py", "uniform"), own, module]
+        threads = [{"name": "main", "frames": frames}]
+        record.event("stacks", 62 + 5 * number, pid=TRAINER, role="trainer", reason="slow", round=number + 1,
+                     threads=threads, phase="other")  # fmt: skip
+        record.sample(62 + 5 * number, processes={"cpu_s": 50 + cpu * 5 * number, "list": []})
+    training = [frame("/home/u/train.py", "<module>", trains, user=True)]
+    record.event("stacks", 40, pid=TRAINER, role="trainer", reason="slow", round=1, phase="forward",
+                 threads=[{"name": "main", "frames": training}])  # fmt: skip
+    return record.event("signal", 59 + silence, signal="SIGTERM").exit(59.1 + silence, 143, "SIGTERM")
+
+
+def test_a_loop_whose_condition_never_comes_true_is_named_when_somebody_gave_up_on_it():
+    """At every look the process computed within one `while`, and not in the one that it trains in."""
+    diagnosis = verdict(busy_in(4))
+
+    finding = diagnosis.findings[0]
+    assert (diagnosis.ending.kind, finding.cause, finding.grade) == ("hung", "hang.poll", "supported")
+    assert (finding.culprit.line, finding.culprit.code) == (3, "while count < ratio * 64:")
+    assert finding.claim.endswith("is in this loop at every look, 0.9 cores busy: nothing makes its condition false")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param({"silence": 25.0}, id="for a moment"),
+        pytest.param({"cpu": 0.01}, id="asleep"),
+        pytest.param({"line": 10, "function": "<module>"}, id="in the loop that it trains in"),
+        pytest.param({"script": MASKS.replace("while count < ratio * 64", "for count in range(10**9)")}, id="counted"),
+        pytest.param({"script": MASKS.replace("size = draw()", "size = yield")}, id="one that hands out"),
+    ],
+)
+def test_other_work_that_somebody_ended_is_no_endless_loop(how):
+    """What is counted, hands something out, trains or does nothing may end by itself, or has."""
+    assert verdict(busy_in(**{"line": 4, **how})).ending.kind != "hung"
+
+
 def test_a_lock_that_was_let_go_is_held_by_nobody():
     """A `with` that is over, and another lock, are not the holder."""
     script = """

@@ -119,6 +119,20 @@ def loop_around(lines: Sequence[str], line: int) -> int | None:
     return around[-1].lineno if around and isinstance(around[-1], _LOOPS) else None
 
 
+def endless_around(lines: Sequence[str], line: int) -> int | None:
+    """Give the line of the innermost `while` around a line, in its own function, that hands out nothing meanwhile."""
+    tree, found = tree_of(lines), None
+    for node in _around(tree, line) if tree is not None else ():
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found = None
+        elif isinstance(node, ast.While) and line > node.lineno:
+            gives = any(isinstance(one, (ast.Yield, ast.YieldFrom, ast.Await)) for one in ast.walk(node))
+            found = None if gives else node.lineno
+        elif isinstance(node, ast.While):
+            found = node.lineno  # its condition is being looked at
+    return found
+
+
 def loops_in(lines: Sequence[str], names: Iterable[str]) -> list[int]:
     """Give the lines of the loops that stand in functions of these names."""
     tree, wanted = tree_of(lines), frozenset(names)

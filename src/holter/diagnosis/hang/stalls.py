@@ -12,12 +12,15 @@ from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import ended_at
 from holter.record.events.agent import UncaughtException
 from holter.record.events.recorder import SignalReceived, Stacks, Stall, StallOver
-from holter.record.events.timeline import Sample, StepWindow
+from holter.record.events.timeline import Processes, Sample, StepWindow
+from holter.source.lines import endless_around
 from holter.units import duration
 
 # Code longer than this stands on its own line of a verdict, not within a sentence.
 _SHORT_CODE = 40
 _GIVEN_UP_S, _GIVEN_UP_TIMES, _LOOKS = 30.0, 50.0, 4
+_SPINS_CORES = 0.15  # of one core: what computes, on however busy a machine
+_TRAINS = ("forward", "backward", "optimizer")
 _ENDS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
 
@@ -55,7 +58,8 @@ def open_stall(record: RecordLike) -> Stall | None:
 
 
 def _given_up_on(record: RecordLike) -> Stall | None:
-    """Give a wait for data that somebody ended, though a worker was still busy with it: at one place, at every look.
+    """Give a silence that somebody ended, in which a worker was busy at one place, or the process in one loop, at
+    every look.
 
     While a run is on, that may yet be a large sample. Of one that was ended meanwhile it is what there is to say. Each
     batch that came, one of a validation too, is a sign of life.
@@ -68,7 +72,8 @@ def _given_up_on(record: RecordLike) -> Stall | None:
     since = max(progress.last_step_m, *(agent.activity or 0.0 for agent in agents), 0.0)
     longest = max((line.max or 0.0 for line in record.of(StepWindow) if line.pid == progress.pid), default=0.0)
     limit = max(_GIVEN_UP_S, _GIVEN_UP_TIMES * longest)
-    looks = [event for event in record.of(Stacks) if event.reason == "slow" and since < event.m < end]
+    slow = [event for event in record.of(Stacks) if event.reason == "slow"]
+    looks = [event for event in slow if since < event.m < end]
     mine = [event for event in looks if event.pid == progress.pid]
     if end - since < limit or len(mine) < _LOOKS or mine[-1].m - mine[0].m < 0.5 * (end - since):
         return None
@@ -80,14 +85,45 @@ def _given_up_on(record: RecordLike) -> Stall | None:
             places.setdefault(event.pid, set()).add((at.file, at.function) if at is not None else ("", ""))
     stuck = any(len(seen) == 1 and ("", "") not in seen for seen in places.values())
     line = next((frame for frame in main_thread(mine[-1]) if frame.user), None)
+    cores = None
     if not stuck or line is None or any(event.phase != "data" for event in mine):
-        return None
+        line = _endless_loop(record, mine, [event for event in slow if event.pid == progress.pid])
+        cores = _cores(record, mine[0].m, mine[-1].m)
+        if line is None or cores < _SPINS_CORES:
+            return None
     learned = f"{_GIVEN_UP_TIMES:.0f} times the longest step before it, {duration(longest)}"
     return Stall(
-        m=since + limit, pid=progress.pid, since=since, phase="data", step=progress.step, limit=limit,
-        learned=learned if limit > _GIVEN_UP_S else "", same_place=True,
+        m=since + limit, pid=progress.pid, since=since, phase=mine[-1].phase, step=progress.step, limit=limit,
+        learned=learned if limit > _GIVEN_UP_S else "", same_place=cores is None, cpu=cores,
         file=line.file, line=line.line, function=line.function, code=line.code,
     )  # fmt: skip
+
+
+def _endless_loop(record: RecordLike, looks: list[Stacks], all_looks: list[Stacks]) -> Frame | None:
+    """Give the innermost `while` that the process stood in at every look; one in which it trains is none."""
+    trained = {
+        (frame.file, endless_around(record.source(frame.file), frame.line))
+        for event in all_looks if event.phase in _TRAINS for frame in main_thread(event) if frame.user
+    }  # fmt: skip
+    stacks = [[frame for frame in reversed(main_thread(event)) if frame.user] for event in looks]
+    found = None
+    for level in zip(*stacks, strict=False):
+        first = level[0]
+        lines = {endless_around(record.source(first.file), frame.line) for frame in level}
+        at = lines.pop() if len(lines) == 1 else None
+        if len({(frame.file, frame.function) for frame in level}) > 1:
+            break
+        if at is not None and (first.file, at) not in trained:
+            found = Frame(first.file, at, first.function, record.source(first.file)[at - 1].strip(), True)
+        if at is None and len({frame.line for frame in level}) > 1:
+            break
+    return found
+
+
+def _cores(record: RecordLike, begin: float, end: float) -> float:
+    """Give how many cores the run kept busy between two moments."""
+    used = [(m, one.cpu_s) for m, one in record.readings(Processes) if begin <= m <= end and one.cpu_s is not None]
+    return (used[-1][1] - used[0][1]) / (used[-1][0] - used[0][0]) if len(used) > 1 else 0.0
 
 
 def _asked_to_end(record: RecordLike, after: float) -> float:

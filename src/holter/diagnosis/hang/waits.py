@@ -72,6 +72,9 @@ def kind_of_wait(record: RecordLike, stall: Stall, inside: tuple[Frame, ...], co
     sure: Grade = "established" if idle and watched and stall.same_place else "supported"
     if stall.circle:
         return _circle(record, stall.circle)
+    if cpu is not None and not idle and code.startswith("while "):
+        words = f"is in this loop at every look, {cpu:.1f} cores busy: nothing makes its condition false"
+        return Wait("poll", "supported", words)
     if in_collective(inside):
         return Wait("collective", sure, f"waits for the other ranks in {collective_name(inside)}")
     if any(frame.name in _LOADER or "data/dataloader" in _slashed(frame) for frame in inside):

@@ -76,12 +76,13 @@ def io(record: RecordLike, ending: Ending) -> Finding | None:
 
 
 def poll(record: RecordLike, ending: Ending) -> Finding | None:
-    """A loop that sleeps and looks again for something that does not come.
+    """A loop that looks again and again for something that does not come, asleep in between or not.
 
-    What it sees: a hung run whose main thread is in a sleep at both looks, on the same line, with no CPU used.
-    Why it matters: what it looks for (a file, a lock file, a port, a flag) is not coming, and nothing says so.
-    May be confused with: a pause that is meant, as a pause for validation or for a rate limit, which ends.
-    How sure: supported: the sleep is seen; that it would never end is known only from how long it took before.
+    What it sees: a hung run whose main thread is in a sleep at both looks, on the same line, with no CPU used; or a run
+    that somebody ended, whose main thread was in one `while` at every look, busy, for 50 times its longest step.
+    Why it matters: what it looks for (a file, a port, a flag, enough samples) is not coming, and nothing says so.
+    May be confused with: a pause that is meant, as for a rate limit, or one long computation: both end.
+    How sure: supported: the loop is seen; that it would never end is known only from how long it took before.
     Cure: the condition of that loop; a limit of tries.
     """
     found = blocked_in(record, ending)
