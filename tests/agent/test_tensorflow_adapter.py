@@ -167,6 +167,26 @@ def test_epochs_plan_and_batch(loops: Run) -> None:
     assert {"steps": 12, "epochs": 3, "steps_per_epoch": 4}.items() <= loops.kind("plan")[1].items()
 
 
+def test_a_range_beside_a_dataset_counts_steps() -> None:
+    """`zip(range(steps), dataset)` is the loop over the dataset itself: what a pass has does not multiply it."""
+    from types import SimpleNamespace
+
+    from holter.agent.keras.observe.adapter_tensorflow import LoopPlan
+
+    reports: list[dict[str, object]] = []
+    beat = SimpleNamespace(steps=0, plan=lambda **_numbers: None, new_epoch=lambda _epoch: None)
+    loop = SimpleNamespace(
+        beat=beat, rarely=[], in_fit=False, say=lambda _kind, **fields: reports.append(fields)
+    )  # fmt: skip
+    plan, total = LoopPlan(loop), 20
+    plan.from_dataset, plan.epoch = True, 1
+    for beat.steps, _batch in zip(range(1, total + 1), "abcdef"):  # noqa: B905
+        plan.look()
+    plan.pass_ended()
+
+    assert [(one["steps"], one["epochs"], one["steps_per_epoch"]) for one in reports] == [(20, 0, 0), (20, 0, 6)]
+
+
 def test_each_trace_is_told(loops: Run) -> None:
     """A function that is traced again for new shapes is told with its line and how often."""
     traces = [e for e in loops.kind("trace") if e["name"] == "step"]

@@ -249,6 +249,19 @@ def test_optimizers_that_are_gone_are_not_what_grew():
     assert leak_of(record).cause == "leak.native"
 
 
+def test_models_of_pytorch_that_are_gone_are_not_what_grew():
+    """A loss function is made anew at each step, and of what it leaves nothing stays: what piles up is the list."""
+    lines = ["class Tracker:", "    def __init__(self):", "        self.data = {}", "    def log(self, name, value):"]
+    record = source(growing(), *lines, "        self.data[name].append(value)")
+    for n in range(1, 12):
+        fields = {"what": "model", "name": "NLLLoss", "file": FILE, "line": 7, "function": "<module>", "made": n}
+        record.event("made", n * 5, pid=TRAINER, code="train(nn.NLLLoss())", alive=1, **fields)
+    row = {"name": "tracker.data['val']", "variable": "data", "scope": "attribute", "owner": "Tracker", "shape": []}
+    found = leak_of(held(record, 55, {**row, "graph": True, "bytes": 2.5 * GB}, rss=7 * GB))
+
+    assert (found.cause, found.culprit.line) == ("leak.graph-retained", 5)
+
+
 @pytest.mark.parametrize(("kept_at", "line"), [(3, 2), (7, 6)])
 def test_a_function_that_makes_models_and_keeps_them_is_where_to_look(kept_at, line):
     """What only makes them is asked for by a loop, and that is the line; what keeps them, too, is the line itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -143,3 +144,9 @@ def fullest_disk(record: RecordLike, path: str = "") -> FileSystem:
 
 def _under(path: str, mount: str) -> bool:
     return bool(mount) and (path + "/").startswith(mount.rstrip("/") + "/")
+
+
+def is_own_class(record: RecordLike, name: str) -> bool:
+    """Tell whether a class is one of the script's own."""
+    lines = (line for file in user_files(record) for line in record.source(file))
+    return bool(name) and any(re.match(rf"\s*class {re.escape(name)}\b", line) for line in lines)

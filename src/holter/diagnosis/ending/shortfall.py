@@ -186,9 +186,9 @@ def shortfall_of(record: RecordLike) -> Shortfall | None:
     error, line = swallowed_error(record), exit_line(record)
     source = progress_of(record).source.lower()
     guessed = any(word in source for word in _GUESSED)
-    if not guessed or warning or error or line:
+    paired = first_in_sources(record, as_long_as_its_input) if guessed and not error and not line else None
+    if not guessed or ((warning or error or line) and paired is None):
         return Shortfall(missing, warning, error, line)
-    paired = first_in_sources(record, as_long_as_its_input)
     swallowed = first_in_sources(record, swallowing_handler) if _epochs_missing(record) else None
     known = paired is not None or swallowed is not None
     return Shortfall(missing, paired=paired, swallowed_at=swallowed) if known else None

@@ -74,7 +74,7 @@ def leak_cause(record: RecordLike, ending: Ending) -> LeakCause | None:
     holders = holders_of(record, leak.pids) or tuple(h for h in holders_of(record) if h.length_before is not None)
     holder = fed_back(record, best_of(one for one in holders if one.share >= SOME or one.graph), holders)
     births = next(iter(births_of(record)), None)
-    if births is not None and _rebuilt(births, holder, leak):
+    if births is not None and _rebuilt(record, births, holder, leak):
         return _of_births(found, births, holder, leak)
     if holder is not None and not leak.ended_run and _ends(record, holder, leak):
         return None
@@ -139,7 +139,7 @@ def _tight(record: RecordLike, leak: Leak) -> bool:
     return (swapped or 0.0) >= 0.05 * leak.curve.late
 
 
-def _rebuilt(births: Births, holder: Holder | None, leak: Leak) -> bool:
+def _rebuilt(record: RecordLike, births: Births, holder: Holder | None, leak: Leak) -> bool:
     """Tell whether models made anew are the growth: nothing else holds it, and it goes with their number."""
     if holder is not None and holder.kind in ("model", "optimizer") and holder.share >= SOME:
         return True
@@ -147,8 +147,9 @@ def _rebuilt(births: Births, holder: Holder | None, leak: Leak) -> bool:
         return False
     if births.what == "optimizer" and births.alive < 0.5 * births.made:
         return False  # a model that is compiled anew: its optimizers are gone, what was traced with them is not
+    stays = births.kept or births.leaves_traces(record)
     late = births.counts[-1][0] >= leak.curve.points[0][0] + 0.4 * (leak.curve.points[-1][0] - leak.curve.points[0][0])
-    return late and (births.kept or goes_with(births, leak.curve.points) >= 0.8)
+    return late and stays and (births.kept or goes_with(births, leak.curve.points) >= 0.8)
 
 
 def _of_births(found: LeakCause, births: Births, holder: Holder | None, leak: Leak) -> LeakCause:

@@ -9,9 +9,11 @@ from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.memory import Points
 from holter.finding import Culprit
-from holter.record.events.agent import Made
+from holter.record.events.agent import Adapter, Made
 
 _KINDS = ("model", "optimizer", "function")
+# Compiled forms of a model: the compiler keeps what it has made of each.
+_COMPILED = ("TopLevelTracedModule", "RecursiveScriptModule", "OptimizedModule")
 _FEWEST = 3
 
 
@@ -30,6 +32,15 @@ class Births:
     def kept(self) -> bool:
         """Tell whether they pile up: most of what was made is still there."""
         return self.alive >= _FEWEST and self.alive >= 0.6 * self.made
+
+    @property
+    def compiled(self) -> bool:
+        return self.name in _COMPILED
+
+    def leaves_traces(self, record: RecordLike) -> bool:
+        """Tell whether something of them may stay when they are gone: of a plain model of PyTorch's nothing does."""
+        graphs = any(event.framework in ("keras", "tensorflow") for event in record.of(Adapter))
+        return graphs or self.compiled or self.what == "function"
 
 
 @once

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from holter.diagnosis.core.evidence import user_files
+from holter.diagnosis.core.evidence import is_own_class, user_files
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.leak.growing_line import Growing, assigned_line, feeds_back, growing_line
 from holter.diagnosis.leak.object_calls import call_on, is_reset, object_names
@@ -26,7 +26,7 @@ def line_of(record: RecordLike, holder: Holder) -> tuple[Culprit | None, Growing
     wanted = key["key"].strip("'\"") if key else ""
     function = holder.owner if holder.scope in ("local", "default", "closure") else ""
     owner = holder.owner if holder.scope in ("attribute", "class") else ""
-    for name in _names(holder):
+    for name in _names(record, holder):
         for file in dict.fromkeys((holder.file, *user_files(record))):
             lines = record.source(file)
             found = growing_line(
@@ -44,10 +44,10 @@ def line_of(record: RecordLike, holder: Holder) -> tuple[Culprit | None, Growing
 
 def handed_to(record: RecordLike, holder: Holder) -> tuple[Culprit, str] | None:
     """Give the line that hands things to an object of a library's which keeps them, and the object's name."""
+    if is_own_class(record, holder.owner):
+        return None  # its own lines say more
     for file in dict.fromkeys((holder.file, *user_files(record))):
         lines = record.source(file)
-        if any(line.lstrip().startswith(f"class {holder.owner}") for line in lines):
-            return None  # the script's own class: its own lines say more
         for name in object_names(holder.name):
             line = call_on(lines, name)
             if line is not None:
@@ -61,8 +61,7 @@ def fed_back(record: RecordLike, chosen: Holder | None, found: Iterable[Holder])
         return chosen
     for one in found:
         if one.single and one.graph and one.nodes >= 0.5 * chosen.nodes and one.grown >= 0.5 * chosen.grown:
-            lines = record.source(one.file)
-            if feeds_back(lines, one.variable):
+            if feeds_back(record.source(one.file), one.variable):
                 return one
     return chosen
 
@@ -75,9 +74,10 @@ def made_line(record: RecordLike, holder: Holder) -> Culprit | None:
     return culprit_at(holder.file, lines, line) if line else None
 
 
-def _names(holder: Holder) -> list[str]:
+def _names(record: RecordLike, holder: Holder) -> list[str]:
     names = [holder.variable, *holder.also]
     path = re.sub(r"\[[^\]]*\]", "", holder.name).split(".")
-    if holder.variable in _INNER and len(path) > 1:
+    inner = () if is_own_class(record, holder.owner) else _INNER
+    if holder.variable in inner and len(path) > 1:
         names.insert(0, path[-2])
-    return [name for name in dict.fromkeys(names) if name and name not in ("self", *_INNER)]
+    return [name for name in dict.fromkeys(names) if name and name not in ("self", *inner)]

@@ -361,7 +361,7 @@ class LoopPlan:
         self.loop = loop
         self.looked = False
         self.from_dataset = False  # a pass over a dataset is an epoch, else the loops say all there is
-        self.epoch = self.epochs = 0
+        self.epoch = self.epochs = self.steps = 0
         self.first_step = 0  # of the loop that is planned
         self.planned = 0  # the step at which it will be done
         self.pass_began = 0
@@ -394,17 +394,21 @@ class LoopPlan:
         if self.looked or not loop.beat.steps or loop.in_fit:
             return
         self.looked = True
-        loops = loops_around(sys._getframe(1))
+        frame = sys._getframe(1)
+        loops = loops_around(frame)
         if self.from_dataset:
-            outer = loops[:-1] if loops and not loops[-1] else loops  # the loop over the dataset itself
+            # `zip(range(steps), dataset)` is the loop over the dataset itself: its number is one of steps.
+            unzipped = loops_around(frame, zipped=False)
+            outer = unzipped[:-1] if unzipped and not unzipped[-1] else unzipped
             self.epochs = prod(outer) if outer else 0
+            self.steps = prod(loops) if unzipped != loops else 0
             self._report()
         elif prod(loops):
             self.epochs = loops[0] if len(loops) > 1 else 0
             self._report(steps=prod(loops))
 
     def _report(self, steps=0, per_epoch=0):
-        steps = steps or self.epochs * per_epoch
+        steps = steps or self.steps or self.epochs * per_epoch
         self.planned = self.first_step + steps if steps else 0
         if steps or self.epochs or per_epoch:
             # A loop's own numbers are a guess: the header holds only what a Trainer gives.

@@ -25,9 +25,6 @@ from holter.units import count
 
 CAUSE = "leak.model-rebuilt"
 
-# Compiled forms of a model: made once, they serve for all passes.
-_COMPILED = ("TopLevelTracedModule", "RecursiveScriptModule", "OptimizedModule")
-
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Say how many are alive, and which line makes them."""
@@ -65,7 +62,7 @@ def _keeps_too(record: RecordLike, made: Culprit, holder: Holder | None) -> bool
 def _cures(record: RecordLike, found: LeakCause, culprit: Culprit | None) -> tuple[Cure, ...]:
     lines = record.source(culprit.file) if culprit is not None else []
     line, births = culprit.line if culprit is not None else 0, found.births
-    if births is not None and births.name in _COMPILED:
+    if births is not None and births.compiled:
         return (Cure("make it once, before the loop, and call it in the loop", before_loop(lines, line), "equivalent"),)
     dropped = (_without_keeping(record, found.holder),) if found.holder is not None else ()
     if not any(event.framework == "keras" for event in record.of(Adapter)):
