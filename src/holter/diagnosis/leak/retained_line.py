@@ -60,9 +60,9 @@ def fed_back(record: RecordLike, chosen: Holder | None, found: Iterable[Holder])
     if chosen is None or not (chosen.single and chosen.graph):
         return chosen
     for one in found:
-        if one.single and one.graph and one.nodes >= 0.5 * chosen.nodes and one.grown >= 0.5 * chosen.grown:
-            if feeds_back(record.source(one.file), one.variable):
-                return one
+        as_large = one.nodes >= 0.5 * chosen.nodes and one.grown >= 0.5 * chosen.grown
+        if one.single and one.graph and as_large and feeds_back(record.source(one.file), one.variable):
+            return one
     return chosen
 
 
