@@ -337,6 +337,31 @@ def test_what_a_keras_callback_keeps_is_found(tmp_path: Path) -> None:
     assert row["length"] > row["length_before"] > 0
 
 
+@pytest.mark.tensorflow
+def test_tapes_that_are_kept_are_known_with_their_graph(tmp_path: Path) -> None:
+    """What a persistent tape has recorded can't be weighed; one whose gradients were taken has let go of it."""
+    needs("tensorflow")
+    script = (
+        "import time, tensorflow as tf\n"
+        "weight, tapes, spent = tf.Variable(tf.ones((400, 400))), {}, []\n"
+        "optimizer = tf.keras.optimizers.SGD(0.01)\n"
+        "for step in range(120):\n"
+        "    for kept, persistent in ((tapes, True), (spent, False)):\n"
+        "        with tf.GradientTape(persistent=persistent) as tape:\n"
+        "            loss = tf.reduce_sum(tf.tanh(weight))\n"
+        "        gradient = tape.gradient(loss, weight)\n"
+        "        kept.append(tape) if kept is spent else kept.update({step: (tape, float(loss))})\n"
+        "    optimizer.apply_gradients([(gradient, weight)])\n"
+        "    time.sleep(0.03)\n"
+    )
+    found = agent_run.run(tmp_path, script)
+    rows = {row["variable"]: row for row in found.kind("held")[-1]["list"]}
+
+    assert found.kind("guest-error") == []
+    assert (rows["tapes"]["kind"], rows["tapes"]["graph"]) == ("tape", True)
+    assert not rows.get("spent", {}).get("graph")
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(
     "fed_back",

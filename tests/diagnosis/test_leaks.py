@@ -249,6 +249,17 @@ def test_optimizers_that_are_gone_are_not_what_grew():
     assert leak_of(record).cause == "leak.native"
 
 
+def test_tapes_that_are_kept_are_told_as_such():
+    """What they hold lies in compiled code and can't be weighed: one more of them with each step is enough."""
+    record = source(growing(), "class Terms:", "    def register(self, step, tape):", "        self.terms[step] = tape")
+    row = {"name": "terms.terms", "variable": "terms", "scope": "attribute", "owner": "Terms", "kind": "tape"}
+    found = leak_of(held(record, 55, {**row, "graph": True, "length_before": 5, "bytes": 4 * MB}, rss=7 * GB))
+
+    assert (found.cause, found.grade, found.culprit.line) == ("leak.graph-retained", "supported", 3)
+    assert "each GradientTape is kept, with all that it recorded, in `terms.terms`" in found.claim
+    assert "let go of the tape" in found.cures[0].title
+
+
 def test_models_of_pytorch_that_are_gone_are_not_what_grew():
     """A loss function is made anew at each step, and of what it leaves nothing stays: what piles up is the list."""
     lines = ["class Tracker:", "    def __init__(self):", "        self.data = {}", "    def log(self, name, value):"]

@@ -3,14 +3,16 @@
 from contextlib import nullcontext
 
 _MAX_VARIABLES = 400
+_TAPE_BYTES = 4096  # at the least
 
 
 class TensorFlowKinds:
-    """Weighs eager tensors, variables and Keras models for the census."""
+    """Weighs eager tensors, variables, tapes and Keras models for the census."""
 
-    def __init__(self, eager_tensor, variable):
+    def __init__(self, eager_tensor, variable, tape):
         self.eager_tensor = eager_tensor
         self.variable = variable
+        self.tape = tape
 
     def quiet(self):
         return nullcontext()
@@ -18,6 +20,10 @@ class TensorFlowKinds:
     def weigh(self, load, thing, cls, _nodes):
         if isinstance(thing, (self.eager_tensor, self.variable)):
             self._tensor(load, thing, "tensor")
+            return True
+        if isinstance(thing, self.tape):
+            load.graph = getattr(thing, "_tape", None) is not None  # what it has recorded lies in compiled code, unseen
+            load.add(_TAPE_BYTES, "tape")
             return True
         if cls.__module__ != "builtins" and any(base.__module__.startswith("keras.") for base in cls.__mro__):
             return self._of_keras(load, thing)
@@ -71,4 +77,5 @@ class TensorFlowKinds:
 def join(agent, tensorflow_module):
     """Let the census of this process know TensorFlow's own things."""
     ops, variables = tensorflow_module("framework.ops"), tensorflow_module("ops.resource_variable_ops")
-    agent.retained.kinds.append(TensorFlowKinds(ops.EagerTensor, variables.BaseResourceVariable))
+    tape = tensorflow_module("eager.backprop").GradientTape
+    agent.retained.kinds.append(TensorFlowKinds(ops.EagerTensor, variables.BaseResourceVariable, tape))

@@ -51,6 +51,8 @@ def _kept(found: LeakCause) -> str:
         many = f" ({count(holder.nodes)} nodes by {holder.seen_at})" if holder.graph_grew else ""
         each = "backward" if holder.backwards else "step"
         return f"{holder.where} is never cut from the autograd graph, which gets longer with every {each}{many}"
+    if holder.kind == "tape":
+        return f"each GradientTape is kept, with all that it recorded, in {holder.where} ({holder.entries})"
     steps = holder.step - holder.step_before
     if not holder.between_steps and not holder.backwards and holder.length < 0.5 * steps:
         return f"tensors are kept with their autograd graph in {holder.where} ({holder.entries})"
@@ -74,6 +76,8 @@ def _from_itself(holder: Holder, statement: Growing | None, lines: list[str]) ->
 def _cures(found: LeakCause, statement: Growing | None, lines: list[str], line: int) -> tuple[Cure, ...]:
     holder = found.holder
     assert holder is not None
+    if holder.kind == "tape":
+        return (Cure("take the gradients from the tape and keep those or their numbers; let go of the tape"),)
     scalar = holder.shape == () or (holder.shape is not None and all(n == 1 for n in holder.shape))
     cut = ".item()" if scalar and (statement is None or statement.how != "=") else ".detach()"
     how = ""

@@ -58,21 +58,14 @@ def _kept(holder: Holder) -> str:
 
 
 def _cures(record: RecordLike, found: LeakCause, holder: Holder, statement: Growing | None) -> tuple[Cure, ...]:
+    mean = Cure("keep a running sum or mean of it instead", "", "equivalent")
     if statement is not None and statement.how == "join":
-        return (
-            Cure("write each part out, or into an array of the final size made before the loop", "", "equivalent"),
-            Cure("keep a running sum or mean of it instead", "", "equivalent"),
-        )
+        written = "write each part out, or into an array of the final size made before the loop"
+        return (Cure(written, "", "equivalent"), mean)
     handed = handed_to(record, holder) if statement is None and holder.scope == "attribute" else None
     if handed is not None and handed[1]:
-        return (
-            Cure(
-                f"empty it after each epoch, such as with {handed[1]}.reset(): it keeps all that it is handed",
-                "",
-                "equivalent",
-            ),
-            Cure("keep a running sum or mean of it instead", "", "equivalent"),
-        )
+        emptied = f"empty it after each epoch, such as with {handed[1]}.reset(): it keeps all that it is handed"
+        return (Cure(emptied, "", "equivalent"), mean)
     fits = entries_that_fit(holder, found.leak.curve.limit if found.leak is not None else None)
     bound = made_line(record, holder)
     how, deque = "", "collections.deque"
