@@ -110,10 +110,13 @@ def test_the_plan_is_read_off_the_loop(watched: Run) -> None:
         (["for episode in range(500):", "    while running():", "        step()"], None),
         (["for epoch in range(500):", "    for part in parts():", "        step()"], None),
         (["for epoch in range(20):", "    for part in range(40):", "        step()"], 800),
+        (["done, most = 0, 1000", "while done < most:", "    step()", "    done += 1"], 1000),
+        (["rows = 0", "while rows < 9000:", "    step()", "    rows += 32"], None),
     ],
 )
 def test_a_loop_of_unknown_length_makes_no_plan(tmp_path: Path, loops: list[str], steps: int | None) -> None:
-    """How many steps an episode has can't be read off the script, so no number of steps is made up."""
+    """How many steps an episode has can't be read off the script, so no number of steps is made up; a `while` has one
+    where its counter was seen to go with the steps."""
     begin = """
         import time, torch
         model = torch.nn.Linear(4, 1)

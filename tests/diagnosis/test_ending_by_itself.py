@@ -188,6 +188,43 @@ def test_trainer_that_died_inside_a_pipe_is_not_a_success():
     assert causes(diagnosis) == ["early-stop.swallowed-error"]
 
 
+COUNTED = """
+while step < most:
+    try:
+        loss = model(next(batches))
+        loss.backward()
+        {within}
+        step += 1
+    except StopIteration:
+        batches = iter(loader)
+    except {caught}:
+        {handled}
+        break
+"""
+
+
+@pytest.mark.parametrize(
+    ("within", "caught", "handled", "found"),
+    [
+        ("callback(step)", "Exception as e", "logger.debug(e)", ["early-stop.swallowed-error"]),
+        ("callback(step)", "Exception as e", "print(e)", []),
+        ("callback(step)", "EnoughLearned", "pass", []),
+        ("if good(loss): break", "Exception", "pass", []),
+    ],
+    ids=["nobody hears of it", "printed", "one that is meant", "another way out"],
+)
+def test_an_error_is_what_leaves_a_loop_whose_only_way_out_is_an_except(within, caught, handled, found):
+    """Steps of a loop that counts them itself are missing, and its only `break` stands where any error is caught."""
+    record = ordinary_run().event("plan", 2, pid=TRAINER, steps=5000, source="loop").exit(60, 0)
+    record.lines("guest")[0]["file"] = "/home/u/train.py"
+    record.sources["/home/u/train.py"] = COUNTED.format(within=within, caught=caught, handled=handled).split("\n")
+
+    diagnosis = verdict(record)
+
+    assert causes(diagnosis) == found
+    assert [finding.culprit.line for finding in diagnosis.findings] == [10] * len(found)
+
+
 GUARDED = """
 def fit():
     for epoch in range(40):

@@ -194,6 +194,14 @@ def handler_around(lines: Sequence[str], line: int, *, silent: bool = False) -> 
     return None
 
 
+def silent_handler_at(lines: Sequence[str], line: int) -> int | None:
+    """Give the line of the innermost `except` that a line stands in, where it catches any error and says nothing."""
+    tree = tree_of(lines)
+    tries = [node for node in _around(tree, line) if isinstance(node, ast.Try)] if tree is not None else []
+    inside = [one for node in tries for one in node.handlers if one.lineno <= line <= (one.end_lineno or 0)]
+    return inside[-1].lineno if inside and _catches_all(inside[-1]) and not _tells(inside[-1]) else None
+
+
 def _catches_all(handler: ast.ExceptHandler) -> bool:
     caught = handler.type
     parts = caught.elts if isinstance(caught, ast.Tuple) else [caught]

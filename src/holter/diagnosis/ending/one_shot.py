@@ -8,7 +8,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from holter.source.lines import TELLING, called_name, calls_of, function_around, handler_around, tree_of
+from holter.source.lines import (
+    TELLING,
+    called_name,
+    calls_of,
+    function_around,
+    handler_around,
+    silent_handler_at,
+    tree_of,
+)
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _ONE_SHOT_CALLS = frozenset(("iter", "zip", "map", "filter", "enumerate", "reader", "DictReader", "islice", "chain"))
@@ -71,20 +79,28 @@ def _but_messages(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def swallowing_handler(lines: Sequence[str]) -> int | None:
-    """Give the `except` that catches everything, without a word, around a training loop with no way out of its own.
+    """Give the `except` that catches everything, without a word, around a training loop with no way out of its own, or
+    as its only way out.
 
     Such a loop that ends early was left by an error, and here is where it went.
     """
     tree = tree_of(lines)
-    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For) and _trains(node)] if tree is not None else []
+    counted = [node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While))] if tree is not None else []
+    loops = [node for node in counted if _trains(node) and not _is_endless(node)]
     if tree is None or not loops:
         return None
     outer = min(loops, key=lambda loop: loop.lineno)
-    if any(isinstance(node, (ast.Break, ast.Return, ast.Raise)) for node in ast.walk(outer)):
-        return None
+    ways_out = [node.lineno for node in ast.walk(outer) if isinstance(node, (ast.Break, ast.Return, ast.Raise))]
+    if ways_out:
+        within = {silent_handler_at(lines, at) for at in ways_out}
+        return within.pop() if len(within) == 1 else None
     called = [at for at, _ in calls_of(lines, (function_around(lines, outer.lineno),))]
     caught = [handler_around(lines, at, silent=True) for at in (outer.lineno, *called)]
     return next((line for line in caught if line is not None), None)
+
+
+def _is_endless(loop: ast.For | ast.While) -> bool:
+    return isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant)
 
 
 def _read_by(iterated: ast.expr) -> list[str]:
@@ -131,7 +147,7 @@ def _binds(node: ast.AST, name: str) -> bool:
     return name in names or (isinstance(node, ast.arg) and node.arg == name)
 
 
-def _trains(loop: ast.For) -> bool:
+def _trains(loop: ast.For | ast.While) -> bool:
     calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     return any(isinstance(call.func, ast.Attribute) and call.func.attr in _STEPS for call in calls)
 

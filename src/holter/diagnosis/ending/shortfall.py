@@ -195,9 +195,12 @@ def shortfall_of(record: RecordLike) -> Shortfall | None:
 
 
 def _epochs_missing(record: RecordLike) -> bool:
-    """Tell whether whole epochs are missing; the length of a loader may be less than it says, and of all alike."""
+    """Tell whether whole epochs are missing, or steps of a loop that counts them itself: the length of a loader may be
+    less than it says, and of all alike."""
     found = progress_of(record)
-    return bool(found.epochs and found.epoch and found.epoch < found.epochs)
+    if not found.epochs:
+        return bool(found.planned and found.step and found.step < found.planned)
+    return bool(found.epoch and found.epoch < found.epochs)
 
 
 def _dry(record: RecordLike) -> str:

@@ -4,11 +4,14 @@ import ast
 import linecache
 import sys
 from math import prod
+from typing import Any
 
 from ....record import ring_format as f
 from ...core import frame_locals
 from ...core.user_frame import is_user_file
 
+_MAX_CHARACTERS = 2_000_000  # of a file of the user's
+_COUNTED_STEPS = 5  # between two looks at a counter
 _IDLE = 3  # passes in a row in which nothing is trained: a look at one batch before an epoch is a single one
 
 
@@ -24,8 +27,9 @@ class Plan:
         self.source = {}  # id of an iterator -> (id of its loader, its length)
         self.epoch = 0
         self.training = None  # id of the loader that training draws from
-        self.reported = None
+        self.reported: "Any" = None
         self.known = False  # a Trainer has said its plan: it knows better
+        self.counter: "Any" = (0, None, None)  # at the first look: the step, a `while`'s counter and its bound
 
     def pass_begins(self, loader, iterator):
         key, beat = id(loader), self.agent.beat
@@ -55,8 +59,11 @@ class Plan:
         self.training = key
         if passes and passes != self.epoch and not self.known:
             self._epoch_is(passes)
-        if self.reported is None and not self.known:
-            frame = sys._getframe(2)
+        frame = sys._getframe(2)
+        if self.reported is not None and not self.known:
+            self._counted(beat, frame)
+        elif not self.known:
+            self.counter = (beat.steps, *(_counter_around(frame) or (None, None)))
             loops = loops_around(frame)
             if length:
                 # `zip(range(steps), loader)` is the loop over the loader itself: its number is one of steps.
@@ -66,6 +73,17 @@ class Plan:
             else:
                 epochs = loops[0] if len(loops) > 1 else 0
                 self.report(beat, epochs=epochs, steps=prod(loops) if loops else 0, source="loop")
+
+    def _counted(self, beat, frame):
+        """`while step < N` is a plan where that counter was seen to go with the steps: looked at twice, far apart."""
+        steps, value, bound = self.counter
+        if value is None or beat.steps < steps + _COUNTED_STEPS:
+            return
+        self.counter = 0, None, None
+        if _counter_around(frame) == (value + beat.steps - steps, bound):
+            done = steps if value >= steps else steps - 1  # most count a step once it is done, which it is not yet
+            epochs, per_epoch, _ = self.reported
+            self.report(beat, epochs=epochs, per_epoch=per_epoch, steps=bound - value + done, source="loop")
 
     def _epoch_is(self, epoch):
         self.epoch = epoch
@@ -128,7 +146,7 @@ def loops_around(frame, zipped=True):
 
 def _ranges_around(frame, zipped):
     source = "".join(linecache.getlines(frame.f_code.co_filename))
-    if not source or len(source) > 2_000_000:
+    if not source or len(source) > _MAX_CHARACTERS:
         return []
     counts = []
     for node in ast.walk(ast.parse(source)):  # breadth first: outer loops come before inner ones
@@ -137,6 +155,22 @@ def _ranges_around(frame, zipped):
         if _in_same_function(node, frame):
             counts.append(_count(node.iter, frame, zipped) if isinstance(node, ast.For) else 0)
     return counts
+
+
+def _counter_around(frame):
+    """The counter and the bound of the innermost `while counter < bound` around a step; None without one."""
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            source = "".join(linecache.getlines(frame.f_code.co_filename))
+            for node in reversed(list(ast.walk(ast.parse(source))) if len(source) <= _MAX_CHARACTERS else []):
+                if isinstance(node, ast.While) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+                    test = node.test if _in_same_function(node, frame) else None
+                    if isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Lt, ast.LtE)):
+                        found = _value(test.left, frame), _value(test.comparators[0], frame)
+                        if len(test.ops) == 1 and all(type(one) is int for one in found):
+                            return found[0], found[1] + isinstance(test.ops[0], ast.LtE)
+        frame = frame.f_back
+    return None
 
 
 def _in_same_function(node, frame):
