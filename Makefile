@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test test-fast coverage lint types bench bench-plan bench-heal kills fuzz score guests wild matrix docs browser clean
+.PHONY: test test-fast coverage lint types bench bench-plan bench-heal kills resumes fuzz score guests wild matrix docs browser clean
 
 $(STAMP): pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(VENV)
@@ -58,6 +58,10 @@ bench-heal: $(STAMP)
 # Signals at random moments to trainer, recorder and keeper, some ten minutes; N=100 for fewer, SEED=1000 for others.
 kills: $(STAMP)
 	$(BIN)/python bench/kills.py $(or $(N),1000) --seed $(or $(SEED),0)
+
+# Trainings that the kernel kills under --heal, and what they end with, for half an hour; ROUNDS=5 for fewer. Needs root.
+resumes: $(STAMP)
+	$(BIN)/python bench/resumes.py --rounds $(or $(ROUNDS),25)
 
 # Hostile records, for an hour or SECONDS; SEED=N for others.
 fuzz: $(STAMP)
