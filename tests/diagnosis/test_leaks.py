@@ -249,6 +249,18 @@ def test_optimizers_that_are_gone_are_not_what_grew():
     assert leak_of(record).cause == "leak.native"
 
 
+@pytest.mark.parametrize(("killed", "found"), [(True, ["leak.model-rebuilt"]), (False, [])])
+def test_functions_that_are_traced_anew_are_a_leak_where_memory_ended_the_run(killed, found):
+    """Else the time that goes into tracing is what there is to say, by a rule of its own."""
+    record = growing() if killed else growing(killed=False, top=3 * GB)
+    record.event("adapter", 1, pid=TRAINER, framework="tensorflow", version="2.20", state="on")
+    for n in range(1, 12):
+        fields = {"what": "function", "name": "Function", "file": FILE, "line": 7, "function": "<module>", "made": n}
+        record.event("made", n * 5, pid=TRAINER, code="inner = adapter(model)", alive=1, **fields)
+
+    assert [one.cause for one in verdict(record).findings if one.family == "leak"] == found
+
+
 def test_tapes_that_are_kept_are_told_as_such():
     """What they hold lies in compiled code and can't be weighed: one more of them with each step is enough."""
     record = source(growing(), "class Terms:", "    def register(self, step, tape):", "        self.terms[step] = tape")

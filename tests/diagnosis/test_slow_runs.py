@@ -195,6 +195,14 @@ def test_a_pipeline_that_always_has_a_batch_ready_is_well():
     assert causes(verdict(record.exit(45, code=0))) == []
 
 
+def test_a_pipeline_that_never_rests_sets_the_pace_whatever_its_buffer_says():
+    """One batch may lie ready at each look, just before it is taken."""
+    record = keras_run(ahead="Prefetch", kind="pydataset", empty=1, work=36.0, cpu=30.0)
+    fit_and_feed(record)
+
+    assert first(record).family == "input-bound"
+
+
 @pytest.mark.parametrize("empty", [0, 20])
 def test_a_busy_generator_beside_a_step_that_computes_as_long_is_well(empty):
     """The data are made while the step computes: both are busy all the time, and nothing waits."""

@@ -75,7 +75,8 @@ def leak_cause(record: RecordLike, ending: Ending) -> LeakCause | None:
     holder = fed_back(record, best_of(one for one in holders if one.share >= SOME or one.graph), holders)
     births = next(iter(births_of(record)), None)
     if births is not None and _rebuilt(record, births, holder, leak):
-        return _of_births(found, births, holder, leak)
+        # Of functions that are traced anew the time is told, unless it is the memory that ended the run.
+        return _of_births(found, births, holder, leak) if births.what != "function" or leak.ended_run else None
     if holder is not None and not leak.ended_run and _ends(record, holder, leak):
         return None
     pages = copied_pages(record)
@@ -147,9 +148,8 @@ def _rebuilt(record: RecordLike, births: Births, holder: Holder | None, leak: Le
         return False
     if births.what == "optimizer" and births.alive < 0.5 * births.made:
         return False  # a model that is compiled anew: its optimizers are gone, what was traced with them is not
-    stays = births.kept or births.leaves_traces(record)
     late = births.counts[-1][0] >= leak.curve.points[0][0] + 0.4 * (leak.curve.points[-1][0] - leak.curve.points[0][0])
-    return late and stays and (births.kept or goes_with(births, leak.curve.points) >= 0.8)
+    return late and (births.kept or (births.leaves_traces(record) and goes_with(births, leak.curve.points) >= 0.8))
 
 
 def _of_births(found: LeakCause, births: Births, holder: Holder | None, leak: Leak) -> LeakCause:

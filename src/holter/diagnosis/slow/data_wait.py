@@ -34,6 +34,7 @@ _LATE, _STILL = 3.0, 0.3  # seconds of the later part, and the share of it that 
 _LOOKS = 8
 _SKIMMED = 0.010  # seconds: of shorter steps only some are timed by phase
 _ALWAYS = 0.6  # of the time a pipeline works: it may be what sets the pace
+_NEVER_RESTS = 0.95  # of the time it works, with room for more in its prefetch: it is
 _MAIN_SHARE = 0.5
 _READ = 2e7  # bytes per second from disk that are worth a word
 _READS = re.compile(r"\bopen\(|imread\(|\bread\w*\(|\bload\w*\(|fromfile\(|memmap\(|\bh5py\b|pread\(")
@@ -169,8 +170,9 @@ def _settings(source: str, given: FitInput, loader: Made | None) -> list[Evidenc
         known = [f"{name}={value}" for name, value in settings.items() if value is not None]
         return [Evidence("loader", ", ".join(known))] if known else []
     if source == "pydataset":
-        several = "processes" if given.use_multiprocessing else "threads"
-        return [Evidence("input", f"PyDataset {given.name} with {given.workers or 1} {several}")]
+        kind = "processes" if given.use_multiprocessing else "threads"
+        workers = f"{given.workers} {kind}" if (given.workers or 1) > 1 else "one thread"
+        return [Evidence("input", f"PyDataset {given.name} with {workers}")]
     if source == "tf.data" and given.kind:
         ahead = "ends in prefetch" if given.prefetch else "without prefetch at its end"
         return [Evidence("input", f"a tf.data pipeline {ahead}")]
@@ -219,7 +221,7 @@ def _fed_seconds(record: RecordLike, anatomy: Anatomy, given: FitInput) -> float
         return min(work, anatomy.stepping)
     # Only a prefetch counts what is ready; other stages count what they have begun, too.
     empty = ahead == "Prefetch" and (feed.empty or 0.0) >= _STARVED * looks
-    if not empty and (ahead == "Prefetch" or work < _ALWAYS * anatomy.stepping):
+    if not empty and work < (_NEVER_RESTS if ahead == "Prefetch" else _ALWAYS) * anatomy.stepping:
         return 0.0
     return _beside_computing(record, anatomy, feed, work)
 
