@@ -78,9 +78,11 @@ def _each(tasks: list[Task]) -> Generator[Done, None, None]:
         try:
             # Ctrl-C goes to workers too, and is for us alone: they are started with it held back, and keep it so.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            results = pool.map(_check, tasks, chunksize=_AT_ONCE)
+            # Not by `map`, which cancels what is still to come: the pool stumbles over that when its workers are gone.
+            several = [pool.submit(_check_all, tasks[at : at + _AT_ONCE]) for at in range(0, len(tasks), _AT_ONCE)]
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-            yield from results
+            for one in several:
+                yield from one.result()
         except (KeyboardInterrupt, GeneratorExit):
             for worker in multiprocessing.active_children():
                 worker.terminate()  # or they would go on with what they were given
@@ -98,6 +100,10 @@ def _begin() -> None:
     """Set up a worker: a tree of a million nodes is no garbage, and goes when its file is done."""
     gc.freeze()
     gc.disable()
+
+
+def _check_all(tasks: list[Task]) -> list[Done]:
+    return [_check(task) for task in tasks]
 
 
 def _check(task: Task) -> Done:

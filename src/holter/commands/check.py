@@ -121,7 +121,7 @@ def _print(found: Checked, asked: _Asked, stream: TextIO) -> None:
     lines_of = importlib.import_module(f"holter.check.formats.{form}").lines_of
     safe = clean if stream.isatty() else str  # a script may hold what moves the cursor
     if form == "text":
-        color = wants_color(stream)
+        color = wants_color(stream, may_be_forced=True)
         lines = lines_of(found, lambda text, style: paint(safe(text), style, color and style != ""))
     else:
         lines = map(safe, lines_of(found))
@@ -140,7 +140,7 @@ def _explain(code: str) -> None:
     rule = next((one for one in find_rules() if code.strip().lower() in (one.code.lower(), one.name)), None)
     if rule is None:
         raise UsageError(f"no rule is called {code!r}", "Codes and names are in docs/check.md")
-    color = wants_color(sys.stdout)
+    color = wants_color(sys.stdout, may_be_forced=True)
     width = min(100, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 100
     for line, kind in lines_of(rule, max(40, width)):
         print(paint(line, "bold", color and kind != ""))

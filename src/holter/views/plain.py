@@ -81,11 +81,14 @@ def encodable(text: str, stream: TextIO) -> str:
     return text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
 
 
-def wants_color(stream: TextIO) -> bool:
-    """Tell whether colour is welcome: on a terminal, unless NO_COLOR or TERM says no, or where FORCE_COLOR says yes."""
+def wants_color(stream: TextIO, *, may_be_forced: bool = False) -> bool:
+    """Tell whether colour is welcome: on a terminal unless NO_COLOR or TERM says no, or where FORCE_COLOR may say yes.
+
+    That is set for whole jobs and notebooks, and what is said beside a training's own output stays plain in a pipe.
+    """
     if os.environ.get("NO_COLOR"):
         return False
-    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
+    if may_be_forced and os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
         return True
     if os.environ.get("TERM") == "dumb":
         return False
