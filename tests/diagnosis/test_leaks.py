@@ -272,6 +272,16 @@ def test_tapes_that_are_kept_are_told_as_such():
     assert "let go of the tape" in found.cures[0].title
 
 
+def test_models_of_pytorch_that_are_gone_may_have_left_their_weights_to_an_optimizer():
+    """Where nothing else is known to have grown, and memory goes with their number."""
+    record = growing()
+    for n in range(1, 12):
+        fields = {"what": "model", "name": "Sequential", "file": FILE, "line": 7, "function": "<module>", "made": n}
+        record.event("made", n * 5, pid=TRAINER, code="net = build_net()", alive=1, **fields)
+
+    assert leak_of(record).cause == "leak.model-rebuilt"
+
+
 def test_models_of_pytorch_that_are_gone_are_not_what_grew():
     """A loss function is made anew at each step, and of what it leaves nothing stays: what piles up is the list."""
     lines = ["class Tracker:", "    def __init__(self):", "        self.data = {}", "    def log(self, name, value):"]

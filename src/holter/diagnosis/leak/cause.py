@@ -148,8 +148,10 @@ def _rebuilt(record: RecordLike, births: Births, holder: Holder | None, leak: Le
         return False
     if births.what == "optimizer" and births.alive < 0.5 * births.made:
         return False  # a model that is compiled anew: its optimizers are gone, what was traced with them is not
-    late = births.counts[-1][0] >= leak.curve.points[0][0] + 0.4 * (leak.curve.points[-1][0] - leak.curve.points[0][0])
-    return late and (births.kept or (births.leaves_traces(record) and goes_with(births, leak.curve.points) >= 0.8))
+    begin, end = leak.curve.points[0][0], leak.curve.points[-1][0]
+    late = births.counts[-1][0] >= begin + 0.4 * (end - begin)
+    stays = holder is None or births.leaves_traces(record)  # what is gone may have left something
+    return late and (births.kept or (stays and goes_with(births, leak.curve.points) >= 0.8))
 
 
 def _of_births(found: LeakCause, births: Births, holder: Holder | None, leak: Leak) -> LeakCause:

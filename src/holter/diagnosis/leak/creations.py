@@ -38,7 +38,7 @@ class Births:
         return self.name in _COMPILED
 
     def leaves_traces(self, record: RecordLike) -> bool:
-        """Tell whether something of them may stay when they are gone: of a plain model of PyTorch's nothing does."""
+        """Tell whether something of them may stay when they are gone, beside what the script itself holds."""
         graphs = any(event.framework in ("keras", "tensorflow") for event in record.of(Adapter))
         return graphs or self.compiled or self.what == "function"
 

@@ -77,8 +77,6 @@ def _cures(record: RecordLike, found: LeakCause, holder: Holder, statement: Grow
     number = ""
     if statement is not None and statement.simple and holder.kind == "tensor" and statement.how == "append":
         number = f"- {statement.code}\n+ {statement.keeping_its('.mean().item()')}"
-    return (
-        Cure("keep only the numbers you need of each, or write them to disk and clear it after each epoch", number,
-             "equivalent"),
-        Cure(f"bound it to the newest entries: {deque}(maxlen={fits})", how, "equivalent"),
-    )  # fmt: skip
+    numbers = "keep only the numbers you need of each, or write them to disk and clear it after each epoch"
+    bounded = f"bound it to the newest entries: {deque}(maxlen={fits})"
+    return (Cure(numbers, number, "equivalent"), Cure(bounded, how, "equivalent"))
