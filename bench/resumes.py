@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-CGROUP = Path("/sys/fs/cgroup/memory")
+from wild import CGROUP, make_group, remove_group
+
 LONGEST_S = 240.0
 HEADROOM_MB = 150
 CALM = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "KERAS_BACKEND": "tensorflow"}
@@ -212,13 +213,9 @@ def run(kind: str, killed_at: int) -> Round:
     with tempfile.TemporaryDirectory(prefix="resumes-") as folder:
         (Path(folder) / "train.py").write_text(HEAD + PROGRAMS[kind])
         group = CGROUP / f"holter-resumes-{os.getpid()}"
-        group.mkdir()
+        make_group(group, _limit(kind) << 20)
         begun = time.monotonic()
         try:
-            limit = _limit(kind)
-            for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
-                if (group / name).exists():
-                    (group / name).write_text(str(limit << 20))
             done = subprocess.run(
                 [sys.executable, "-m", "holter", "run", "--heal", "--", sys.executable, "train.py"], cwd=folder,
                 env={**os.environ, **CALM, "HOLTER_HOME": f"{folder}/home", "KILLED_AT": str(killed_at)},
@@ -229,24 +226,13 @@ def run(kind: str, killed_at: int) -> Round:
         except subprocess.TimeoutExpired as late:
             code, stderr = -99, str(late.stderr)
         seconds = time.monotonic() - begun
-        _end(group)
+        remove_group(group)
         return _round(Path(folder), code, stderr, seconds)
 
 
 def _limit(kind: str) -> int:
     """The container's size in MB: what the frameworks take, and some room."""
     return {"loop": 450, "keras": 900, "lightning": 700, "transformers": 900}[kind] + HEADROOM_MB
-
-
-def _end(group: Path) -> None:
-    for _ in range(50):
-        for pid in (group / "cgroup.procs").read_text().split():
-            os.kill(int(pid), 9)
-        try:
-            group.rmdir()
-            return
-        except OSError:
-            time.sleep(0.1)
 
 
 def _round(folder: Path, code: int, stderr: str, seconds: float) -> Round:

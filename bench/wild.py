@@ -55,7 +55,7 @@ def run(program: Path, way: str, limit: int | None = None) -> Run:
     """Run a program in a cgroup of its own, which is limited or only counts."""
     with tempfile.TemporaryDirectory() as home:
         group = CGROUP / f"holter-wild-{os.getpid()}"
-        counted = _made(group, limit)
+        counted = make_group(group, limit)
 
         def join() -> None:
             if counted:
@@ -79,7 +79,7 @@ def run(program: Path, way: str, limit: int | None = None) -> Run:
         causes, told = _verdict(environ) if before else ([], [])
         shown = _shown(environ) if before else 0.0
         if counted:
-            _removed(group)
+            remove_group(group)
     return Run(code, printed, causes, told, seconds, peak, held.most, shown)
 
 
@@ -111,7 +111,7 @@ def _shown(environ: dict[str, str]) -> float:
     return float(found[1]) * (1e6 if found[2] == "MB" else 1e9) if found else 0.0
 
 
-def _made(group: Path, limit: int | None) -> bool:
+def make_group(group: Path, limit: int | None) -> bool:
     if os.geteuid() or not CGROUP.is_dir():
         return False
     group.mkdir()
@@ -122,7 +122,7 @@ def _made(group: Path, limit: int | None) -> bool:
     return True
 
 
-def _removed(group: Path) -> None:
+def remove_group(group: Path) -> None:
     for _ in range(50):
         for pid in (group / "cgroup.procs").read_text().split():
             os.kill(int(pid), 9)
