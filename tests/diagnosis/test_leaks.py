@@ -76,6 +76,25 @@ def test_of_several_things_kept_as_one_nobody_guesses_which_is_a_number(line):
     assert found.cures[0].how == ""
 
 
+@pytest.mark.parametrize(("each", "cause"), [(10_000, "leak.tensors-kept"), (80, "leak.native")])
+def test_small_tensors_kept_at_each_step_pin_the_heap(each, cause):
+    """One of 10 KB a step is the cause of a growth that is many times what they hold; a number a step is not."""
+    record = source(growing(), "seen = []", "for x in loader:", "    seen.append(out.detach())")
+    row = {"name": "seen", "variable": "seen", "length": 540, "length_before": 0, "bytes": 540 * each, "shape": [256]}
+    found = leak_of(held(record, 55, row, rss=7 * GB))
+
+    assert found.cause == cause
+    assert ("the C heap can't give those back" in found.claim) is (cause == "leak.tensors-kept")
+
+
+def test_a_few_tensors_of_many_steps_are_not_what_grew():
+    """One kept at every tenth step pins a tenth of what a step frees: too little to be named for it."""
+    record = growing()
+    row = {"name": "seen", "variable": "seen", "length": 54, "length_before": 0, "bytes": 54 * 10_000, "shape": [256]}
+
+    assert leak_of(held(record, 55, row, rss=7 * GB)).cause == "leak.native"
+
+
 def test_a_sum_that_is_never_cut_from_its_graph():
     """`total += loss` holds a chain of graphs: the nodes behind it grow, its size does not."""
     record = source(growing(), "def main():", "    for x in loader:", "        total += loss")

@@ -33,6 +33,10 @@ from holter.units import count, share, size
 MOST, SOME = 0.6, 0.08
 _TIGHT, _LARGE = 0.8, 0.2  # of the limit
 _SEVERAL = 3
+# Blocks of the C heap: glibc maps one of 128 KB or more by itself and gives it back; a tiny one fits into any gap.
+_SMALL_BLOCK = (2e3, 128e3)
+_PINNED_STEPS = 100
+_IN_THE_HEAP = ("tensor", "array", "text")
 # Results that are kept until the end are no illness of a run that came to its end with room to spare.
 _FINE_IF_IT_FITS = ("leak.tensors-kept", "leak.cache-unbounded")
 
@@ -100,7 +104,8 @@ def leak_cause(record: RecordLike, ending: Ending) -> LeakCause | None:
         return replace(found, cause="leak.driver", driver=driver)
     if not leak.progress.step and grown_in_a_loop(record) is not None and not record.of(RetainedObjects):
         return replace(found, cause="leak.tensors-kept", gathered=gathered_by(record))
-    return found
+    pinning = next((one for one in holders if _pins_the_heap(one)), None)
+    return _of_pinning(record, found, pinning, ending.kind == "completed") if pinning is not None else found
 
 
 def _of_pages(ran_out: Exhaustion, pages: WorkerPages) -> LeakCause:
@@ -200,6 +205,21 @@ def _graph_list(holder: Holder) -> bool:
     if not holder.graph or not holder.grew_in_length:
         return False
     return (holder.cut_short and more >= _SEVERAL) or (holder.saved is None and more >= 0.2 * max(1, steps))
+
+
+def _pins_the_heap(holder: Holder) -> bool:
+    """Tell of small blocks, one kept at each step: each lies among larger ones that the step frees, and the C heap
+    keeps what lies below it. So they cost many times what they hold."""
+    steps, more = holder.step - holder.step_before, holder.length - (holder.length_before or 0)
+    kept = holder.kind in _IN_THE_HEAP and holder.length_before is not None and not holder.single
+    return kept and steps >= _PINNED_STEPS and 0.9 * steps <= more and _SMALL_BLOCK[0] <= holder.each < _SMALL_BLOCK[1]
+
+
+def _of_pinning(record: RecordLike, found: LeakCause, holder: Holder, completed: bool) -> LeakCause:
+    found = _of_holder(record, found, holder, completed)
+    grade: Grade = "supported" if found.leak is not None and found.leak.ended_run else "hypothesis"
+    words = f"{found.words}; they lie among blocks that each step frees, and the C heap can't give those back"
+    return replace(found, grade=grade, words=words)
 
 
 def _each_step(holder: Holder) -> bool:
