@@ -34,6 +34,8 @@ PATCHES = [
     *_of(WATCH, "python", "core/exit_hooks.py", "os", "_exit", "who ended the run: nothing of Python runs after it"),
     *_of(WATCH, "python >= 3.12", "observe/calls_monitored.py", "sys", "monitoring",
          "which calls a slow step has: a tool of its own beside others, nothing is replaced", "one step"),
+    *_of(WATCH, "python >= 3.12", "observe/caught_errors.py", "sys", "monitoring",
+         "errors that a generator or thread catches: a tool of its own beside others, nothing is replaced", "training"),
     *_of(WATCH, "python < 3.12", "observe/calls_profiled.py", "_lsprof", "Profiler",
          "which calls a slow step has; a profile function of Python's would copy each frame's variables", "one step"),
     # ---- PyTorch, watched

@@ -18,6 +18,7 @@ _GROWS = frozenset(
 )
 _JOINS = frozenset(("cat", "concat", "concatenate", "append", "vstack", "hstack", "stack", "list"))
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @lru_cache(maxsize=16)
@@ -200,6 +201,28 @@ def silent_handler_at(lines: Sequence[str], line: int) -> int | None:
     tries = [node for node in _around(tree, line) if isinstance(node, ast.Try)] if tree is not None else []
     inside = [one for node in tries for one in node.handlers if one.lineno <= line <= (one.end_lineno or 0)]
     return inside[-1].lineno if inside and _catches_all(inside[-1]) and not _tells(inside[-1]) else None
+
+
+def silent_end_of_input(lines: Sequence[str], line: int) -> bool:
+    """Tell whether an `except` catches any error, says nothing of it, and ends the generator or loop that it met."""
+    tree = tree_of(lines)
+    around = list(_around(tree, line)) if tree is not None else []
+    for node in around[::-1]:
+        if isinstance(node, ast.Try):
+            handler = next((one for one in node.handlers if one.lineno == line), None)
+            return handler is not None and handler is node.handlers[0] and _ends_unseen(handler, node, around)
+    return False
+
+
+def _ends_unseen(handler: ast.ExceptHandler, node: ast.Try, around: list[ast.stmt]) -> bool:
+    inside = [one for statement in handler.body for one in ast.walk(statement)]
+    uses = any(isinstance(one, ast.Name) and one.id == handler.name for one in inside)
+    if uses or not _catches_all(handler) or _tells(handler) or any(isinstance(one, ast.Raise) for one in inside):
+        return False
+    above = around[: around.index(node)]
+    function = next((at for at in range(len(above) - 1, -1, -1) if isinstance(above[at], _FUNCTIONS)), -1)
+    looped = any(isinstance(one, _LOOPS) for one in above[function + 1 :])
+    return not looped or any(isinstance(one, (ast.Return, ast.Break)) for one in inside)
 
 
 def _catches_all(handler: ast.ExceptHandler) -> bool:

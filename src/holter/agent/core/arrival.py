@@ -89,6 +89,10 @@ class Agent:
         self.role = role or self.role
         if role is not None:
             self.answer()
+        if role == "trainer":
+            from ..observe.caught_errors import CaughtErrors
+
+            self.guard(CaughtErrors(self).begin)()
         # Which role a process has; nothing else of the environment is ever recorded.
         facts = {"rank": os.environ["RANK"]} if "RANK" in os.environ else {}
         if role == "worker" and self._retained is not None and self._retained.inherited:

@@ -11,7 +11,7 @@ from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import ended_at
 from holter.diagnosis.ending.tracebacks import Raised, as_traceback, parse_tracebacks, printed_tracebacks
 from holter.finding import Culprit
-from holter.record.events.agent import StepError, UncaughtException
+from holter.record.events.agent import CaughtError, StepError, UncaughtException
 
 _WORKER_LOST = re.compile(
     r"DataLoader worker .{0,60}(?:is killed by signal|exited unexpectedly)|BrokenProcessPool|"
@@ -48,7 +48,7 @@ def raised_at_end(record: RecordLike) -> Raised | None:
     return raised_in(record, ended_at(record))
 
 
-def raised_from(event: UncaughtException | StepError) -> Raised:
+def raised_from(event: UncaughtException | StepError | CaughtError) -> Raised:
     """Read an exception from an event that describes one."""
     cause: Raised | None = None
     # The chain is written nearest cause first, its root last.

@@ -11,6 +11,7 @@ from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame, is_user_file
 from holter.diagnosis.core.progress import progress_of
 from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.input_error import input_error
 from holter.diagnosis.ending.one_shot import as_long_as_its_input, read_once, swallowing_handler
 from holter.diagnosis.ending.raised import raised_from, raised_in
 from holter.diagnosis.ending.tracebacks import Raised, last_line_with, printed_text, printed_tracebacks
@@ -177,6 +178,9 @@ def shortfall_of(record: RecordLike) -> Shortfall | None:
     dry = "" if record.of(EarlyStop) else _dry(record)
     if dry:
         return Shortfall(dry, dry=True)
+    cut = input_error(record)
+    if cut is not None and cut.last and not deliberate_stop(record):
+        return Shortfall(missing or f"{count(progress_of(record).step or 0)} steps", raised=cut.raised)
     if not missing or record.recorder_lost:
         return None
     warning = exhausted_warning(record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holter.record.events.rows import Raised, StackFrame
+from holter.record.events.rows import Place, Raised, StackFrame
 from holter.record.events.schema import Event, ProcessEvent, means, schema
 
 
@@ -233,6 +233,22 @@ class StepError(ProcessEvent):
 
 
 @schema
+class CaughtError(ProcessEvent):
+    """A generator or a thread of the user's own caught an error (Python 3.12 and later)."""
+
+    KIND = "caught"
+
+    step: int | None = None
+    count: int | None = means("the first, second, tenth, hundredth, ... that this `except` caught")
+    thread: bool | None = means("in another thread than the main one")
+    caught: Place = means("the `except`, or what else is run on an error")
+    type: str = ""
+    module: str = means("the module of its class")
+    message: str = ""
+    frames: tuple[StackFrame, ...] = means("outermost first")
+
+
+@schema
 class ExitCalled(ProcessEvent):
     """A `sys.exit` or `os._exit` by the user's own code."""
 
@@ -284,5 +300,6 @@ class AgentError(ProcessEvent):
 
 AGENT_EVENTS: tuple[type[Event], ...] = (
     AgentHello, Adapter, Made, FrameworkSettings, Schedule, EpochBegins, IdlePasses, Batch, Armed, Intervention,
-    Declined, StateSaved, EarlyStop, FitEnd, UncaughtException, ExitCalled, NoSpace, SaveFailed, StepError, AgentError,
+    Declined, StateSaved, EarlyStop, FitEnd, UncaughtException, ExitCalled, NoSpace, SaveFailed, StepError, CaughtError,
+    AgentError,
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holter.diagnosis.core.evidence import first_in_sources
 from holter.diagnosis.core.frames import short_path
 from holter.diagnosis.core.rule import RecordLike, Rule
+from holter.diagnosis.ending.input_error import InputError, input_error
 from holter.diagnosis.ending.one_shot import read_once
 from holter.diagnosis.ending.raised import culprit_frame
 from holter.diagnosis.ending.shortfall import Shortfall, explained_exit, missing_steps, shortfall_of
@@ -12,6 +13,7 @@ from holter.diagnosis.ending.tracebacks import Raised
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.agent import UncaughtException
 from holter.source.lines import calls_of, culprit_at, handler_around, settings_of
+from holter.units import count
 
 _EXPLAIN_AN_ERROR = ("early-stop.input-exhausted", "disk-full", "resource", "oversize", "leak")
 
@@ -64,7 +66,8 @@ def swallowed_error(record: RecordLike, ending: Ending) -> Finding | None:
     """An error was caught or lost, and the run ended with exit code 0.
 
     What it sees: exit code 0, fewer steps than planned, and a traceback that went by in the output or in the trainer;
-    or an `except` for every error around a training loop that has no other way out.
+    or an `except` for every error around a training loop that has no other way out; or an error that a generator or a
+    reader thread caught without a word and ended with (Python 3.12 and later).
     Why it matters: scripts and schedulers take the run for a success.
     May be confused with: a handled error of no consequence in a run that did all of its steps.
     How sure: established when the trainer itself died of it; supported when it was only seen to go by.
@@ -73,6 +76,9 @@ def swallowed_error(record: RecordLike, ending: Ending) -> Finding | None:
     found = shortfall_of(record) if ending.kind == "stopped-early" else None
     if found is not None and found.swallowed_at is not None:
         return _without_a_trace(found, found.swallowed_at)
+    cut = input_error(record) if found is None and ending.kind == "completed" else None
+    if cut is not None:
+        return _of_one_pass(record, cut)
     if found is None or found.raised is None:
         return None
     root, frame = found.raised.root, culprit_frame(found.raised)
@@ -94,6 +100,18 @@ def swallowed_error(record: RecordLike, ending: Ending) -> Finding | None:
         cure = "set -o pipefail in the shell, so that the error's exit code counts"
     cures = (Cure(cure),)
     return Finding("early-stop.swallowed-error", grade, claim, tuple(evidence), frame.culprit if frame else None, cures)
+
+
+def _of_one_pass(record: RecordLike, cut: InputError) -> Finding:
+    """An error ended the input of one pass, and the run went on with the next."""
+    frame, caught = culprit_frame(cut.raised), _swallowed_at(record, cut.raised)
+    claim = f"an error ended the input of one pass after step {count(cut.step)}, and the run went on without the rest"
+    evidence = [Evidence("error", cut.raised.headline, cut.raised.when)]
+    if caught is not None:
+        evidence.append(Evidence("caught", f"{short_path(caught.file)}:{caught.line} {caught.code}"))
+    cures = (Cure("catch the error around one sample and count what is left out, or let it through"),)
+    culprit = frame.culprit if frame is not None else caught
+    return Finding("early-stop.swallowed-error", "supported", claim, tuple(evidence), culprit, cures)
 
 
 def _without_a_trace(found: Shortfall, handler: Culprit) -> Finding:

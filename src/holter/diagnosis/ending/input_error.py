@@ -1,0 +1,49 @@
+"""An error that ended the input: a generator or a reader thread caught it without a word, and gave nothing more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holter.diagnosis.core.examined import once
+from holter.diagnosis.core.progress import progress_of
+from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.raised import raised_from
+from holter.diagnosis.ending.tracebacks import Raised
+from holter.record.events.agent import CaughtError
+from holter.source.lines import silent_end_of_input
+
+# What a thread has read ahead when it meets the error is still trained on.
+_READ_AHEAD_STEPS = 64
+# How Python says that there is no more to read: many a loop is meant to end so.
+_END_OF_DATA = ("IndexError", "EOFError", "Empty", "ShutDown", "QueueShutDown", "CancelledError", "BrokenPipeError")
+
+
+@dataclass(frozen=True)
+class InputError:
+    """The error, the step that the training had come to, and whether that was the end of it."""
+
+    raised: Raised
+    step: int
+    last: bool
+
+
+@once
+def input_error(record: RecordLike) -> InputError | None:
+    """Give the error that ended the training's input; of one pass of several only where it is the only such."""
+    found, done = progress_of(record), progress_of(record).step or 0
+    if not done or (found.planned and done >= found.planned):
+        return None
+    repeated = {_place(event) for event in record.of(CaughtError) if (event.count or 0) > 1}
+    for event in record.of(CaughtError)[::-1]:
+        step = event.step or 0
+        meant = event.type in _END_OF_DATA or _place(event) in repeated
+        if meant or not step or not silent_end_of_input(record.source(event.caught.file), event.caught.line or 0):
+            continue
+        last = done - step <= (_READ_AHEAD_STEPS if event.thread else 1)
+        if last or not event.thread:
+            return InputError(raised_from(event), step, last)
+    return None
+
+
+def _place(event: CaughtError) -> tuple[str, int | None]:
+    return event.caught.file, event.caught.line
