@@ -339,6 +339,21 @@ def test_a_climb_before_the_first_step_is_told_by_where_it_happened():
     assert found == [("oversize.data", "supported"), ("oversize.model", "supported")]
 
 
+@pytest.mark.parametrize(
+    ("looks", "cause"),
+    [(("import", "import", "import", "own"), "oversize.libraries"), (("own", "own", "import"), "oversize.data")],
+    ids=["imports filled it", "an import came last"],
+)
+def test_libraries_that_fill_a_small_limit_are_told_as_that(looks, cause):
+    """A limit below what the imports take is no matter of data or model; an import that only came last is."""
+    record = killed(lambda _: 1 * GB, steps=False)
+    for n, at in enumerate(looks):
+        within = ("<frozen importlib._bootstrap>", "/x/site-packages/torch/optim/adamw.py") if at == "import" else ()
+        memory_look(record, 58 + n / 10, (2 + n) * GB, 5, within=within)
+
+    assert verdict(record).findings[0].cause == cause
+
+
 def on_gpu(weights: float, frames: list[dict]):
     """A run whose first loss was refused 2 GiB by a card of 16 GB."""
     record = ordinary_run(steps=False)

@@ -48,7 +48,7 @@ _ON_HOST = re.compile(
 _AT_OUR_LIMIT = re.compile(r"could not (?:create|execute) a primitive\b(?! descriptor)")
 # Where a framework updates the weights, runs a model, and makes one: the first that fits a stack counts.
 _ACTIVITIES = (
-    ("update", re.compile(r"/torch/optim/|/keras/(?:src/)?optimizers/")),
+    ("update", re.compile(r"/torch/optim/\w+\.py step$|/keras/(?:src/)?optimizers/")),
     (
         "step",
         re.compile(
@@ -235,6 +235,8 @@ def shape_of(
         if grown is not None:
             rise, went_round = grown
             return "leak", went_round, f"memory grew by {size(rise)} while a loop called a model, until {reached}"
+    if steps == 0 and where == "import":
+        return "libraries", True, f"{want}before the first step {reached}"
     if steps == 0 and not in_step:
         return _before_the_first_step(record, curve, want, asked, on_device, where, reached)
     if steps == 0 and where == "update" and not _is_small(record, curve):
@@ -318,13 +320,18 @@ def _trains_nothing(record: RecordLike) -> bool:
 def _where(record: RecordLike, raised: Raised | None) -> str:
     """Say what a framework was at when memory ran out, by the traceback or by most of the looks: see `_ACTIVITIES`."""
     stacks = [raised.root.frames, raised.frames] if raised is not None else []
-    stacks = stacks or [look.frames for look in memory_looks(record)[-8:]]
-    found = [_activity(frames) for frames in stacks]
+    looks = [_activity(look.frames) for look in memory_looks(record)] if not stacks else []
+    if looks.count("import") > len(looks) / 2:
+        return "import"  # nearly all that there is came with them
+    found = looks[-8:] or [_activity(frames) for frames in stacks]
     known = [activity for activity in found if activity]
     return max(known, key=known.count) if len(known) > len(found) / 2 else ""
 
 
 def _activity(frames: tuple[Frame, ...]) -> str:
+    own = next((frame for frame in frames if frame.user or frame.file.startswith("<frozen importlib")), None)
+    if own is not None and not own.user:
+        return "import"  # of a library's: what a module of the user's own loads is on a line of the user's
     for activity, pattern in _ACTIVITIES:
         if any(pattern.search(f"{frame.file} {frame.name}".replace("\\", "/")) for frame in frames):
             return activity

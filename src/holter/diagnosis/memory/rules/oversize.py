@@ -45,6 +45,26 @@ def data(record: RecordLike, ending: Ending) -> Finding | None:
     return Finding("oversize.data", found.grade, claim, found.evidence, found.culprit, tuple(cures))
 
 
+def libraries(record: RecordLike, ending: Ending) -> Finding | None:
+    """Python and the libraries that the script imports do not fit.
+
+    What it sees: lack of memory before the first step, while most looks found a library being imported.
+    Why it matters: the limit is smaller than an empty training: no model, batch or dataset is to blame.
+    May be confused with: a module of the script's own that loads data when it is imported; a model that does not fit.
+    How sure: supported, by the looks at what was being done while memory filled.
+    Cure: a larger limit, fewer imports.
+    """
+    found = exhaustion_of(record, ending)
+    if found is None or found.shape != "libraries":
+        return None
+    cures = (
+        Cure("raise the limit: the training itself needs memory beyond what the imports take"),
+        Cure("import less in this process: only what the training uses", "", "equivalent"),
+    )
+    claim = f"Python and the libraries that the script imports do not fit: {found.words}"
+    return Finding("oversize.libraries", found.grade, claim, found.evidence, found.culprit, cures)
+
+
 def model(record: RecordLike, ending: Ending) -> Finding | None:
     """The model and its optimizer alone do not fit.
 
@@ -189,6 +209,7 @@ def spawned_workers(record: RecordLike, ending: Ending) -> Finding | None:
 
 RULES = (
     Rule.of("oversize.data", data, ("leak", "oversize.neighbour")),
+    Rule.of("oversize.libraries", libraries, ("oversize.neighbour",)),
     Rule.of("oversize.model", model, ("fragmentation", "leak", "oversize.neighbour")),
     Rule.of("oversize.batch", batch, ("fragmentation", "leak", "oversize.neighbour")),
     Rule.of("oversize.spike", spike, ("fragmentation", "leak", "oversize.neighbour")),
