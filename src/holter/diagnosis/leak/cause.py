@@ -16,6 +16,7 @@ from holter.diagnosis.leak.bounds import cache_like, kept_within_bounds
 from holter.diagnosis.leak.creations import Births, births_of, goes_with
 from holter.diagnosis.leak.leaking import Leak, leak_of
 from holter.diagnosis.leak.library_cache import LibraryCache, library_cache
+from holter.diagnosis.leak.pinned_heap import PINNED, pins_the_heap
 from holter.diagnosis.leak.retained import Holder, best_of, holders_of, siblings_share
 from holter.diagnosis.leak.retained_line import fed_back
 from holter.diagnosis.leak.summed_graph import summed_graph
@@ -33,10 +34,6 @@ from holter.units import count, share, size
 MOST, SOME = 0.6, 0.08
 _TIGHT, _LARGE = 0.8, 0.2  # of the limit
 _SEVERAL = 3
-# Blocks of the C heap: glibc maps one of 128 KB or more by itself and gives it back; a tiny one fits into any gap.
-_SMALL_BLOCK = (2e3, 128e3)
-_PINNED_STEPS = 100
-_IN_THE_HEAP = ("tensor", "array", "text")
 # Results that are kept until the end are no illness of a run that came to its end with room to spare.
 _FINE_IF_IT_FITS = ("leak.tensors-kept", "leak.cache-unbounded")
 
@@ -104,8 +101,8 @@ def leak_cause(record: RecordLike, ending: Ending) -> LeakCause | None:
         return replace(found, cause="leak.driver", driver=driver)
     if not leak.progress.step and grown_in_a_loop(record) is not None and not record.of(RetainedObjects):
         return replace(found, cause="leak.tensors-kept", gathered=gathered_by(record))
-    pinning = next((one for one in holders if _pins_the_heap(one)), None)
-    return _of_pinning(record, found, pinning, ending.kind == "completed") if pinning is not None else found
+    pinning = next((one for one in holders if pins_the_heap(one)), None)
+    return _of_holder(record, found, pinning, ending.kind == "completed") if pinning is not None else found
 
 
 def _of_pages(ran_out: Exhaustion, pages: WorkerPages) -> LeakCause:
@@ -181,10 +178,14 @@ def _of_holder(record: RecordLike, found: LeakCause, holder: Holder, completed: 
     explained = holder.share if holder.length_before is not None else min(holder.share, MOST - 0.01)
     if explained >= 0.3:
         explained = max(explained, siblings_share(holder, holders_of(record, leak.pids)))
-    if holder.single and holder.graph_grew and holder.saved and _each_step(holder):
+    longer, steps = holder.nodes - holder.nodes_before, holder.step - holder.step_before
+    if holder.single and holder.graph_grew and holder.saved and longer >= 0.7 * max(1, steps):
         explained = MOST  # one more graph at each step, with all that it saved: how much that is need not be weighed
     grade = _graded(leak, explained)
     weak = holder.share < SOME and not holder.graph
+    if weak and pins_the_heap(holder):
+        weak = not leak.ended_run
+        found = replace(found, words=f"{found.words}; {PINNED}")
     if weak or (completed and cause in _FINE_IF_IT_FITS and not _tight(record, leak)):
         grade = "hypothesis"
     return replace(found, cause=cause, holder=holder, grade=grade, evidence=(*leak.evidence, _held(holder)))
@@ -205,25 +206,6 @@ def _graph_list(holder: Holder) -> bool:
     if not holder.graph or not holder.grew_in_length:
         return False
     return (holder.cut_short and more >= _SEVERAL) or (holder.saved is None and more >= 0.2 * max(1, steps))
-
-
-def _pins_the_heap(holder: Holder) -> bool:
-    """Tell of small blocks, one kept at each step: each lies among larger ones that the step frees, and the C heap
-    keeps what lies below it. So they cost many times what they hold."""
-    steps, more = holder.step - holder.step_before, holder.length - (holder.length_before or 0)
-    kept = holder.kind in _IN_THE_HEAP and holder.length_before is not None and not holder.single
-    return kept and steps >= _PINNED_STEPS and 0.9 * steps <= more and _SMALL_BLOCK[0] <= holder.each < _SMALL_BLOCK[1]
-
-
-def _of_pinning(record: RecordLike, found: LeakCause, holder: Holder, completed: bool) -> LeakCause:
-    found = _of_holder(record, found, holder, completed)
-    grade: Grade = "supported" if found.leak is not None and found.leak.ended_run else "hypothesis"
-    words = f"{found.words}; they lie among blocks that each step frees, and the C heap can't give those back"
-    return replace(found, grade=grade, words=words)
-
-
-def _each_step(holder: Holder) -> bool:
-    return holder.nodes - holder.nodes_before >= 0.7 * max(1, holder.step - holder.step_before)
 
 
 def _held(holder: Holder) -> Evidence:
@@ -262,8 +244,7 @@ def _held_without_a_trend(record: RecordLike, ending: Ending) -> LeakCause | Non
         return None
     if holder.kind in ("model", "optimizer") and (holder.length_before or 0) == 0:
         return None  # a model is made once, and may just be large
-    steps = progress_of(record).step or 0
-    words = f"memory grew by {size(holder.grown)} within {count(steps)} steps and ran out"
+    words = f"memory grew by {size(holder.grown)} within {count(progress_of(record).step or 0)} steps and ran out"
     proved = ending.kind in ("oom-killed", "exception") and holder.length_before is not None
     grade: Grade = "supported" if proved else "hypothesis"
     evidence = (*ran_out.evidence, _held(holder))
