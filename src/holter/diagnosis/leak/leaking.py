@@ -253,10 +253,8 @@ def _grew(leak: Leak) -> str:
     per = f"{size(leak.per_step)} per step"
     if leak.at_epoch_ends and leak.per_epoch is not None:
         per = f"{size(leak.per_epoch)} per epoch"
-    since = ""
-    if leak.at_epoch_ends:
-        since = f" since epoch {count(leak.since_epoch)}" if leak.since_epoch else ""
-    elif leak.since_step is not None and leak.since_step > 3:
+    since = f" since epoch {count(leak.since_epoch)}" if leak.at_epoch_ends and leak.since_epoch else ""
+    if not leak.at_epoch_ends and leak.since_step is not None and leak.since_step > 3:
         since = f" since step {count(leak.since_step)}"
     return f"{whose} grew {per}{since}"
 
