@@ -128,3 +128,13 @@ def test_a_generator_whose_passes_are_meant_to_end_so_is_left_alone(holter: Holt
 def test_a_generator_that_leaves_out_bad_rows_is_left_alone(holter: Holter) -> None:
     """Nothing ended: the next row came, or the last one was bad."""
     assert verdict(holter, SKIPPING)["findings"] == []
+
+
+def test_a_wait_for_a_thread_that_ended_with_an_error_says_which(holter: Holter) -> None:
+    """No mark is put when it ends, so that the loop waits for ever: the error that nobody saw is the reason."""
+    script = THREAD.replace("    finally:\n        rows.put(None)\n", "").replace("HANDLER", SILENT)
+    holter("run", "--on-hang", "stop", "--", interpreter("3.13"), holter.script(script))
+    first = holter.why()["findings"][0]
+
+    assert first["cause"] == "hang.deadlock"
+    assert "it ended with ValueError at train.py:" in first["claim"]

@@ -34,15 +34,24 @@ def input_error(record: RecordLike) -> InputError | None:
     if not done or (found.planned and done >= found.planned):
         return None
     repeated = {_place(event) for event in record.of(CaughtError) if (event.count or 0) > 1}
-    for event in record.of(CaughtError)[::-1]:
+    for event in _that_ended(record):
         step = event.step or 0
-        meant = event.type in _END_OF_DATA or _place(event) in repeated
-        if meant or not step or not silent_end_of_input(record.source(event.caught.file), event.caught.line or 0):
+        if event.type in _END_OF_DATA or _place(event) in repeated or not step:
             continue
         last = done - step <= (_READ_AHEAD_STEPS if event.thread else 1)
         if last or not event.thread:
             return InputError(raised_from(event), step, last)
     return None
+
+
+def errors_that_ended(record: RecordLike) -> list[Raised]:
+    """Give the errors that threads of the user's own caught without a word and ended with, the last one first."""
+    return [raised_from(event) for event in _that_ended(record) if event.thread]
+
+
+def _that_ended(record: RecordLike) -> list[CaughtError]:
+    caught = record.of(CaughtError)[::-1]
+    return [one for one in caught if silent_end_of_input(record.source(one.caught.file), one.caught.line or 0)]
 
 
 def _place(event: CaughtError) -> tuple[str, int | None]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from holter.diagnosis.core.evidence import roles
 from holter.diagnosis.core.frames import Frame, frames_of, innermost_first
 from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.input_error import errors_that_ended
 from holter.diagnosis.ending.tracebacks import printed_tracebacks
 from holter.diagnosis.hang.stalls import main_thread
 from holter.finding import Evidence
@@ -198,7 +199,8 @@ def _of_served(record: RecordLike, wanted: Wanted, line: Frame, others: list[Thr
             return Holder(words, (proof,), f"see why that thread does not go on at {stands.short}", True)
     if not function or function == line.name:
         return None
-    died = next((one for one in printed_tracebacks(record) if any(f.name == function for f in one.frames)), None)
+    errors = (*printed_tracebacks(record), *errors_that_ended(record))
+    died = next((one for one in errors if any(f.name == function for f in one.frames)), None)
     words = f"; `{wanted.name}` is {verb} only at {spot}, in {function}(), and no thread is in it any more"
     proofs = [Evidence("serves", f"{function}() at {spot}: no thread is in it any more")]
     if died is not None:
