@@ -341,15 +341,19 @@ def test_a_climb_before_the_first_step_is_told_by_where_it_happened():
 
 @pytest.mark.parametrize(
     ("looks", "cause"),
-    [(("import", "import", "import", "own"), "oversize.libraries"), (("own", "own", "import"), "oversize.data")],
-    ids=["imports filled it", "an import came last"],
+    [
+        (("import",) * 5, "oversize.libraries"),
+        (("import",) * 3 + ("own",) * 2, "oversize.data"),
+        (("own",) * 3 + ("import",) * 2, "oversize.data"),
+    ],
+    ids=["imports filled it", "imports filled half of it", "imports came last"],
 )
 def test_libraries_that_fill_a_small_limit_are_told_as_that(looks, cause):
     """A limit below what the imports take is no matter of data or model; an import that only came last is."""
     record = killed(lambda _: 1 * GB, steps=False)
     for n, at in enumerate(looks):
         within = ("<frozen importlib._bootstrap>", "/x/site-packages/torch/optim/adamw.py") if at == "import" else ()
-        memory_look(record, 58 + n / 10, (2 + n) * GB, 5, within=within)
+        memory_look(record, 58 + n / 10, (3 + n) * GB, 5, within=within)
 
     assert verdict(record).findings[0].cause == cause
 

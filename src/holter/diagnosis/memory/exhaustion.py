@@ -70,6 +70,7 @@ _ALLOWED = re.compile(r"([\d.]{1,20}) ([KMGTP]iB) allowed; ")
 _STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "RMSprop": 1, "Adagrad": 1}
 # Of the limit: where the state of the training alone takes this much, a smaller batch does not help.
 _MOST_OF_IT = 0.7
+_NEARLY_ALL = 0.85
 _MOST_OF_RISE = 0.5
 GOOD_SHARE = 0.3
 _LEAST_AT_THE_LIMIT = 24e6  # bytes that workers copied
@@ -320,10 +321,11 @@ def _trains_nothing(record: RecordLike) -> bool:
 def _where(record: RecordLike, raised: Raised | None) -> str:
     """Say what a framework was at when memory ran out, by the traceback or by most of the looks: see `_ACTIVITIES`."""
     stacks = [raised.root.frames, raised.frames] if raised is not None else []
-    looks = [_activity(look.frames) for look in memory_looks(record)] if not stacks else []
-    if looks.count("import") > len(looks) / 2:
-        return "import"  # nearly all that there is came with them
-    found = looks[-8:] or [_activity(frames) for frames in stacks]
+    looks = memory_looks(record) if not stacks else ()
+    importing = [look for look in looks if _activity(look.frames) == "import"]
+    if len(importing) > len(looks) / 2 and importing[-1].used >= _NEARLY_ALL * importing[-1].limit:
+        return "import"
+    found = [_activity(frames) for frames in stacks or [look.frames for look in looks[-8:]]]
     known = [activity for activity in found if activity]
     return max(known, key=known.count) if len(known) > len(found) / 2 else ""
 
