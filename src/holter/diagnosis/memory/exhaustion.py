@@ -326,7 +326,7 @@ def _where(record: RecordLike, raised: Raised | None) -> str:
     if len(importing) > len(looks) / 2 and importing[-1].used >= _NEARLY_ALL * importing[-1].limit:
         return "import"
     found = [_activity(frames) for frames in stacks or [look.frames for look in looks[-8:]]]
-    known = [activity for activity in found if activity]
+    known = [activity for activity in found if activity not in ("", "import")]
     return max(known, key=known.count) if len(known) > len(found) / 2 else ""
 
 
