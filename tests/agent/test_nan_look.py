@@ -233,6 +233,48 @@ def test_a_loss_that_recovers_says_so(tmp_path: Path) -> None:
     assert len(done.kind("nan-over")) == 1
 
 
+HALF_SUM = """
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(6.0).log())
+
+        def forward(self, x):
+            e = torch.exp((x * self.scale.exp()).half() MASKED)
+            share = e[:, 0] / e.sum(dim=1)  # here
+            return -torch.log(share.float()).mean()
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for step in range(60):
+        loss = model(torch.full((4, 16), 1.0 if step < 40 else LATER))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@torch_only
+def test_a_sum_that_overflows_in_half_precision_is_the_operation_and_not_the_log_behind_it(tmp_path: Path) -> None:
+    """16 times 49,000 has no number in float16; the `log of 0` that follows, and the one in `__init__`, do not count."""
+    found = look(run(tmp_path, HALF_SUM.replace("MASKED", "").replace("LATER", "1.8")))
+
+    assert (found["op"], found["op_dtype"], found["edge"]) == ("sum", "float16", "sum overflows")
+    assert "# here" in found["code"]
+
+
+@torch_only
+def test_a_mask_of_minus_infinity_in_half_precision_is_no_overflow(tmp_path: Path) -> None:
+    """What was put there on purpose is not what went wrong: the log of the share of nothing is."""
+    masked = "+ torch.where(torch.arange(16) == 0, -torch.inf if step >= 40 else 0.0, 0.0).half()"
+    found = look(run(tmp_path, HALF_SUM.replace("MASKED", masked).replace("LATER", "1.0")))
+
+    assert (found["op"], found["edge"]) == ("log", "log of 0")
+
+
 @torch_only
 def test_checkpointed_activations_are_not_computed_for_us(tmp_path: Path) -> None:
     """Reading a saved tensor would run the user's function again: it is not read."""

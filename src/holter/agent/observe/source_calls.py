@@ -53,7 +53,9 @@ def of(name, files):
                 found.setdefault((file, node.lineno), function)
             if len(found) >= _LINES:
                 break
-    return [place_of(file, line, function) for (file, line), function in sorted(found.items())]
+    # What a step computes is not written where an object is made, unless it is written nowhere else.
+    in_steps = [place for place, function in found.items() if function != "__init__"]
+    return [place_of(*place, found[place]) for place in sorted(in_steps or found)]
 
 
 def _within(tree):

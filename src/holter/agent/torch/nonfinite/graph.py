@@ -66,9 +66,9 @@ class Graph:
         tensors = [value for value in inputs.values() if readable(self.torch, value)]
         if any(self._bad(value) for value in tensors):
             # What came in was bad already and no operation before it shows why: its makers saved nothing.
-            if name in edges.PLACING or not self._nan(tensors):
+            if name in edges.PLACING:
                 return None
-            return self._from_makers(node)
+            return self._from_makers(node) if self._nan(tensors) else self._overflown(node, inputs)
         # Autograd saves what it needs: a scalar operand as a number.
         a, b = _operands(name, inputs)
         out = next((result for result in results if self._bad(result)), None)
@@ -92,6 +92,18 @@ class Graph:
             return function(a) if b is None else function(a, b)
         except Exception:
             return None
+
+    def _overflown(self, node, inputs):
+        """The maker of an infinity in half precision: above 65,504 there is none of its numbers, and nobody wants one."""
+        for (maker, _), key in zip(node.next_functions, ("self", "other")):  # noqa: B905 - Python 3.9 has no `strict`
+            value = inputs.get(key)
+            half = readable(self.torch, value) and value.dtype is self.torch.float16
+            if maker is None or not half or not bool((value == float("inf")).any()):
+                continue
+            name = edges.plain(maker.name())
+            if name not in edges.PLACING and "AccumulateGrad" not in maker.name():
+                return self._fields(maker, name, "%s overflows" % name, value)
+        return None
 
     def _from_makers(self, node):
         for maker, _ in node.next_functions:
