@@ -259,7 +259,7 @@ HALF_SUM = """
 
 @torch_only
 def test_a_sum_that_overflows_in_half_precision_is_the_operation_and_not_the_log_behind_it(tmp_path: Path) -> None:
-    """16 times 49,000 has no number in float16; the `log of 0` that follows, and the one in `__init__`, do not count."""
+    """16 times 49,000 has no number in float16; neither the log that follows nor the one in `__init__` is to blame."""
     found = look(run(tmp_path, HALF_SUM.replace("MASKED", "").replace("LATER", "1.8")))
 
     assert (found["op"], found["op_dtype"], found["edge"]) == ("sum", "float16", "sum overflows")

@@ -94,7 +94,7 @@ class Graph:
             return None
 
     def _overflown(self, node, inputs):
-        """The maker of an infinity in half precision: above 65,504 there is none of its numbers, and nobody wants one."""
+        """The maker of an infinity in half precision, which ends at 65,504: nobody asks for one."""
         for (maker, _), key in zip(node.next_functions, ("self", "other")):  # noqa: B905 - Python 3.9 has no `strict`
             value = inputs.get(key)
             half = readable(self.torch, value) and value.dtype is self.torch.float16
