@@ -42,6 +42,14 @@ def test_a_loop_over_time_steps_is_named_with_its_line_and_the_fused_layer():
     )
 
 
+@pytest.mark.parametrize(("nodes", "told"), [(6000, True), (300, False)])
+def test_more_calls_than_nodes_of_a_large_graph_take_nothing_from_it(nodes, told):
+    """Calls count where little is computed, and then only where most of the time is spent in the user's own lines."""
+    record = run_of(0.12, **{**CELLS, "nodes": nodes, "lines": [{**LINE, "calls": 6500}]})
+
+    assert (causes(verdict(record))[:1] == ["overhead.eager-loop"]) is told
+
+
 def test_the_cell_is_named_with_the_line_that_makes_it():
     """By what the script calls there, not by how it names it: the layer that does the same in one call."""
     record = run_of(

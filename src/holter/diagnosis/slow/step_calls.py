@@ -119,7 +119,8 @@ def _operations(look: StepLook) -> float:
     """Count a step's operations; where the look had to end before the step did, the rest went on as it began."""
     calls = sum(row.calls or 0 for row in look.lines)
     called = (calls if calls >= _MANY_CALLS else 0) * _all_of_it(look) / (look.steps or 1)
-    return max(_computed(look), called)
+    computed = _computed(look)
+    return computed if computed >= _MANY_CALLS else max(computed, called)
 
 
 def _computed(look: StepLook) -> float:
