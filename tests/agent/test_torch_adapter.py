@@ -10,6 +10,7 @@ import pytest
 from tests.agent import agent_run
 from tests.agent.agent_run import Run
 from tests.agent.forked_run import run
+from tests.needs import needs
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -210,6 +211,34 @@ def test_a_batch_far_larger_than_all_before_it_is_told_before_the_model_meets_it
     assert (last["shapes"], last["samples"]) == ([[[3, 4000], "torch.float32"]], [228, 229, 230])
     loader = next(event for event in done.kind("made") if event["what"] == "loader")
     assert (Path(loader["collate_file"]).name, loader["collate_line"]) == ("train.py", 17)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["partial(padded, 0)", "RemoveColumnsCollator(Padding(), [])", "Padding()"],
+    ids=["partial", "HF", "object"],
+)
+def test_a_collate_function_is_known_within_what_is_put_around_it(tmp_path: Path, given: str) -> None:
+    """A partial, an object that is called, and the wrapper that a Trainer puts around one."""
+    needs("transformers")
+    text = f"""
+        from functools import partial
+        import torch
+        from transformers.trainer_utils import RemoveColumnsCollator
+        def padded(value, samples): return torch.stack(samples)
+        class Padding:
+            def __call__(self, samples): return torch.stack(samples)
+        loader = torch.utils.data.DataLoader([torch.ones(2)] * 8, batch_size=2, collate_fn={given})
+        net = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x in loader:
+            net(x).sum().backward()
+            optimizer.step()
+    """
+    done = run(tmp_path, text)
+
+    loader = next(event for event in done.kind("made") if event["what"] == "loader")
+    assert (Path(loader["collate_file"]).name, loader["collate_line"]) == ("train.py", 5 if "partial" in given else 7)
 
 
 def test_models_rebuilt_in_a_loop_are_counted_alive(tmp_path: Path) -> None:

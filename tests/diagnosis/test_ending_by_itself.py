@@ -355,6 +355,23 @@ def test_sigterm_that_the_script_answered_in_order():
     assert "slurmstepd" in ending.claim
 
 
+@pytest.mark.parametrize(
+    ("said", "planned", "kind"),
+    [
+        ("[rank: 0] Received SIGTERM: 15", 5000, "killed"),
+        ("[rank: 0] Received SIGTERM: 15", 0, "completed"),
+        ("a handler for SIGTERM was set", 5000, "stopped-early"),
+    ],
+    ids=["asked to stop", "nothing is missing", "only named"],
+)
+def test_a_signal_that_only_the_training_saw_is_known_by_its_words(said, planned, kind):
+    """A scheduler that ends the trainer itself passes Holter by; Lightning says so and leaves with 0."""
+    record = ordinary_run(**({"planned": planned} if planned else {}))
+    record.output += f"epoch 3\n{said}\n"
+
+    assert ending_of(record.exit(60, 0)).kind == kind
+
+
 def test_live_run_without_findings_is_healthy():
     """A run that is on and well is running."""
     record = ordinary_run()

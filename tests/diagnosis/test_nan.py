@@ -43,6 +43,25 @@ def test_losses_that_grew_before_the_first_nan_point_to_the_rate_and_the_optimiz
     assert "0.01" in found.claim
 
 
+@pytest.mark.parametrize(
+    ("at_first", "line"), [(0.0001, 3), (0.009, 9)], ids=["raised a hundredfold", "about the same"]
+)
+def test_a_rate_that_the_script_raises_is_told_on_the_line_that_raises_it(at_first, line):
+    """A warm-up without an end: the number where the optimizer is made was right."""
+    record = made(ordinary_run())
+    for window in record.timeline:
+        window.update({"lr": at_first} if window["k"] == "steps" else {})
+    record.sources["/home/u/train.py"] = [
+        "def warm(step):",
+        "    for group in groups:",
+        "        group['lr'] = rate * step",
+    ]
+    found = first(seen(record, losses=[2.3, 2.1, 9.0, 80.0, 900.0, 2.0e5]))
+
+    assert (found.cause, found.culprit.line) == ("nan.learning-rate", line)
+    assert ("risen from 0.0001" in found.claim) is (line == 3)
+
+
 def test_a_bad_sample_is_established_and_named_by_its_index():
     """The sample's index in the dataset stands in the claim, and the cure is about it."""
     bad = {"name": "x", "bad": "nan", "sample": 3, "index": 1234, "of": 32, "samples": 1, "max": 4.0}

@@ -78,14 +78,27 @@ def endless_caches(module: Module) -> Iterator[tuple[ast.Call, str]]:
     """Give each `cache()` in memory whose input never comes to an end, and what it is fed with."""
     for call, owner in module.calls_of("cache"):
         found = pipeline_of(module, owner) if not call.args and not call.keywords else None
-        if found is None:
-            continue
-        endless = [at for at, one in enumerate(found.calls) if _repeats(one)]
-        if endless:
-            if "take" not in found.methods[endless[-1] :]:
-                yield call, "what repeat() hands on"
-        elif found.root_call is not None and _yields_for_ever(module, found.root_call) and "take" not in found.methods:
-            yield call, "the generator"
+        fed = _never_ends(module, found) if found is not None else ""
+        if fed:
+            yield call, fed
+
+
+def _never_ends(module: Module, found: Pipeline, depth: int = 3) -> str:
+    """Say what hands on elements for ever; empty where a pipeline comes to an end, or may."""
+    endless = [at for at, one in enumerate(found.calls) if _repeats(one)]
+    if "take" in found.methods[endless[-1] if endless else 0 :] or found.root_call is None:
+        return ""
+    if endless:
+        return "what repeat() hands on"
+    if found.root.endswith(".Dataset.counter"):
+        return "the counter"
+    if found.root.endswith(".Dataset.zip") and depth:
+        given = [part for one in found.root_call.args for part in (one.elts if isinstance(one, ast.Tuple) else [one])]
+        parts = [pipeline_of(module, one) for one in given]
+        # It ends with the first of them that does.
+        fed = [_never_ends(module, part, depth - 1) if part is not None else "" for part in parts]
+        return fed[0] if fed and all(fed) else ""
+    return "the generator" if _yields_for_ever(module, found.root_call) else ""
 
 
 def _repeats(call: ast.Call) -> bool:

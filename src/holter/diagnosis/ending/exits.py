@@ -43,6 +43,9 @@ _CHILD_DEATHS = (
 )
 # A trainer that catches a signal writes a checkpoint first; schedulers wait about that long for it.
 _TIME_TO_LEAVE = 120.0
+# What trainers print when they are asked to stop, within their last words.
+_SAYS_SIGNAL = re.compile(r"\b[Rr]eceived (?:signal )?(?:Signals\.)?(SIGTERM|SIGINT|SIGHUP|SIGUSR1|SIGXCPU)\b")
+_LAST_WORDS = 4000
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,9 @@ def sent_signal(record: RecordLike, exited: Exit) -> Sent | None:
         if name not in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGXCPU", "SIGKILL") or late or not fits:
             continue
         return Sent(name, _who(event), event.sender, event.t)
-    return None
+    # A signal that was sent to the training alone is known where it says so itself.
+    said = _SAYS_SIGNAL.findall(printed_text(record)[-_LAST_WORDS:]) if exited.code == 0 else []
+    return Sent(said[-1]) if said else None
 
 
 def _who(event: SignalReceived) -> str:

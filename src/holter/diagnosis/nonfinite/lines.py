@@ -49,6 +49,22 @@ def optimizer_line(record: RecordLike, seen: Nonfinite) -> Culprit | None:
     return first_in_sources(record, _sets_the_rate) or made
 
 
+def line_that_moves_the_rate(record: RecordLike) -> Culprit | None:
+    """Give the line on which the script itself sets the rate of an optimizer's groups: `group["lr"] = ...`."""
+    return first_in_sources(record, _moves_the_rate)
+
+
+def _moves_the_rate(lines: list[str]) -> int | None:
+    tree = tree_of(lines)
+    assigned = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AugAssign))] if tree else []
+    for node in assigned:
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            key = target.slice if isinstance(target, ast.Subscript) else None
+            if isinstance(key, ast.Constant) and key.value == "lr":
+                return node.lineno
+    return None
+
+
 def number_written(record: RecordLike, value: float) -> tuple[Culprit, ast.Constant] | None:
     """Give the one place of the script where a number is written; None where there are several, or none."""
     found = [

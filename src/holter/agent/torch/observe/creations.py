@@ -4,6 +4,7 @@ import functools
 import os
 import sys
 import weakref
+from functools import partial
 from typing import Any
 
 from ...core import frame_locals
@@ -112,14 +113,23 @@ class Births:
                 yield module
 
 
+def _own_code(function, depth=2):
+    """The code of a function or callable of the user's, also within a `partial` or a library's wrapper around it."""
+    code = getattr(function, "__code__", None) or getattr(vars(type(function)).get("__call__"), "__code__", None)
+    if code is not None and is_user_file(code.co_filename):
+        return code
+    within = [function.func] if isinstance(function, partial) else getattr(function, "__dict__", {}).values()
+    found = (_own_code(one, depth - 1) for one in list(within) if depth and callable(one))
+    return next((code for code in found if code is not None), None)
+
+
 def loader_facts(loader):
     """What a DataLoader was made with, as far as it bears on its pace."""
     names = ("num_workers", "batch_size", "prefetch_factor", "pin_memory", "persistent_workers")
     facts = {name: getattr(loader, name, None) for name in names}
     facts["shuffle"] = type(getattr(loader, "sampler", None)).__name__ == "RandomSampler"
     facts["dataset"] = type(getattr(loader, "dataset", None)).__name__
-    collate = getattr(loader, "collate_fn", None)
-    code = getattr(collate, "__code__", None) or getattr(vars(type(collate)).get("__call__"), "__code__", None)
-    if code is not None and is_user_file(code.co_filename):
+    code = _own_code(getattr(loader, "collate_fn", None))
+    if code is not None:
         facts["collate_file"], facts["collate_line"] = os.path.abspath(code.co_filename), code.co_firstlineno
     return {name: value for name, value in facts.items() if isinstance(value, (bool, int, str))}

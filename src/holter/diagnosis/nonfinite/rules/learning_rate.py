@@ -14,10 +14,11 @@ import math
 
 from holter.diagnosis.core.evidence import frameworks_on
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.nonfinite.lines import number_written, optimizer_line
+from holter.diagnosis.nonfinite.lines import line_that_moves_the_rate, number_written, optimizer_line
 from holter.diagnosis.nonfinite.nonfinite import Growth, Nonfinite, calm_before, magnitude, nonfinite_of
 from holter.diagnosis.nonfinite.words import evidence_of, figure, first_bad
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
+from holter.record.events.timeline import StepWindow
 from holter.source.edits import replaced, with_argument, with_value
 from holter.source.lines import settings_of
 
@@ -43,11 +44,19 @@ def examine(record: RecordLike, _ending: Ending) -> Finding | None:
         claim += (
             ": the batch was finite and no operation was seen at its edge, so that the update itself is left to blame"
         )
+    first = _rate_at_first(record, seen) if rate is not None else None
+    moved = line_that_moves_the_rate(record) if first is not None and rate is not None and rate >= 2 * first else None
     if rate is not None:
         claim += f"; the learning rate was {figure(rate)}"
-    line = optimizer_line(record, seen)
+        claim += f", risen from {figure(first)}" if moved is not None and first is not None else ""
+    line = moved or optimizer_line(record, seen)
     evidence = (*evidence_of(seen), *_written(record, rate, line))
-    return Finding(CAUSE, seen.grade, claim, evidence, line, _cures(record, seen, line))
+    return Finding(CAUSE, seen.grade, claim, evidence, line, _cures(record, seen, line, moved is not None))
+
+
+def _rate_at_first(record: RecordLike, seen: Nonfinite) -> float | None:
+    rates = (window.lr for window in record.of(StepWindow) if window.pid == seen.event.pid and window.lr)
+    return next(rates, None)
 
 
 def _came_out_of_calm(seen: Nonfinite) -> bool:
@@ -63,7 +72,7 @@ def _written(record: RecordLike, rate: float | None, line: Culprit | None) -> tu
     return (Evidence("the rate", f"written in line {found[0].line}: {found[0].code}"),)
 
 
-def _cures(record: RecordLike, seen: Nonfinite, line: Culprit | None) -> tuple[Cure, ...]:
+def _cures(record: RecordLike, seen: Nonfinite, line: Culprit | None, moved: bool) -> tuple[Cure, ...]:
     clip = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before optimizer.step()"
     if seen.event.framework in ("keras", "tensorflow") or _keras(record):
         clip = "clipnorm=1.0 in the optimizer"
@@ -72,6 +81,8 @@ def _cures(record: RecordLike, seen: Nonfinite, line: Culprit | None) -> tuple[C
     if unscaled:
         # A rate that suits such data would be too small to learn anything.
         return (Cure(f"scale the data: {unscaled}", "x = (x - x.mean(0)) / (x.std(0) + 1e-8)", "changed"), *smaller)
+    if moved:
+        return (Cure("bound the rate where the script raises it: min(rate, the largest that is meant)"), *smaller)
     return (*smaller, Cure("warm the rate up over the first hundreds of steps", "", "changed"))
 
 
