@@ -55,7 +55,7 @@ def of(name, files):
                 break
     # What a step computes is not written where an object is made, unless it is written nowhere else.
     in_steps = [place for place, function in found.items() if function != "__init__"]
-    return [place_of(*place, found[place]) for place in sorted(in_steps or found)]
+    return [place_of(file, line, found[file, line]) for file, line in sorted(in_steps or found)]
 
 
 def _within(tree):
