@@ -560,6 +560,24 @@ def test_a_child_that_holds_a_forked_lock():
     assert "spawn" in finding.cures[0].title
 
 
+@pytest.mark.parametrize("role", ["worker", "trainer"])
+def test_a_worker_that_inherited_a_held_lock_is_told_who_takes_it_in_the_trainer(role):
+    """The thread that had it when the worker was forked is not in the worker: only the source can name it."""
+    script = (
+        "class Store:\n def get(self):\n  with self.guard:\n   pass\n def preload(self):\n  with self.guard:\n   pass"
+    )
+    spot = frame("/home/u/train.py", "get", 3, user=True, code="with self.guard:")
+    record = stalled([spot, MODULE], line=3, code="with self.guard:", syscall="futex")
+    record.event("guest", 0.5, pid=TRAINER, role=role)
+    record.sources["/home/u/train.py"] = script.split("\n")
+    record.event("stacks", 76, pid=TRAINER, reason="stall", threads=[thread("MainThread", spot, main=True)])
+
+    finding = verdict(stopped(record)).findings[0]
+
+    assert finding.cause == "hang.deadlock"
+    assert ("the trainer takes `self.guard` at train.py:6 in preload() too" in finding.claim) is (role == "worker")
+
+
 def test_a_full_pipe_whose_reader_waits_for_its_writer():
     """The kernel has said who waits for whom, so it is no matter of frames."""
     circle = [{"pid": 10, "syscall": "write", "path": "pipe:[1]"}, {"pid": 31, "syscall": "write", "path": "pipe:[2]"}]

@@ -71,7 +71,8 @@ def holder_of(record: RecordLike, pid: int | None, line: Frame | None) -> Holder
     others = [thread for thread in threads if not thread.main and thread.user]
     if wanted.kind == "lock":
         forked = roles(record).get(pid or 0) == "worker"
-        return _of_lock(record, wanted, mine, others, forked) or _never_released(record, wanted, line)
+        elsewhere = _taken_elsewhere(record, wanted, line) if forked else None
+        return _of_lock(record, wanted, mine, others, forked) or elsewhere or _never_released(record, wanted, line)
     if wanted.kind in ("queue", "full queue", "event"):
         return _of_served(record, wanted, line, others)
     return None
@@ -133,6 +134,23 @@ def _of_lock(
         words += f", and {third.name} waits at {there.place} for `{last.name}`, which {name} holds"
         return Holder(words, tuple(proof), _ONE_ORDER, True, at)
     return Holder(words, tuple(proof), f"see why {third.name} does not go on", True)
+
+
+def _taken_elsewhere(record: RecordLike, wanted: Wanted, line: Frame) -> Holder | None:
+    """Give the other places that take a lock which a forked worker waits for: one of them had it at that moment."""
+    tree = tree_of(record.source(line.file))
+    if tree is None:
+        return None
+    here = _scope(tree, line.line)
+    taking = [node for node in ast.walk(tree) if isinstance(node, (ast.With, ast.AsyncWith))]
+    spots = [node.lineno for node in taking if any(_is(item.context_expr, wanted.name) for item in node.items)]
+    named = [(at, getattr(_scope(tree, at), "name", "")) for at in sorted(spots) if _scope(tree, at) is not here]
+    if not named:
+        return None
+    places = " and ".join(f"{_short(line, at)}" + (f" in {name}()" if name else "") for at, name in named[:2])
+    words = f"; the trainer takes `{wanted.name}` at {places} too"
+    cure = f"make the workers while nothing holds `{wanted.name}`: before a thread takes it, or when that is done"
+    return Holder(words, (Evidence("also taken", places),), cure)
 
 
 def _held_by(record: RecordLike, wanted: Wanted, others: list[Thread]) -> tuple[Thread, Frame] | None:
