@@ -392,8 +392,8 @@ def test_swap_counts_as_room_and_as_use():
     assert forecasts[0]["step"] == pytest.approx(533, rel=0.1)
 
 
-def slowed(step_time, seconds=120, cpu_of=lambda took: took):
-    """Follow windows of steps whose quickest took what a function of the second says, and the CPU they used."""
+def slowed(step_time, seconds=120, cpu_of=lambda took: took, length_of=lambda _second: 16):
+    """Follow windows of steps whose quickest took what a function of the second says, their CPU and their batches."""
     used = 0.0
     forecaster, forecasts, step = ForecastEngine(), [], 0
     for second in range(seconds):
@@ -404,8 +404,15 @@ def slowed(step_time, seconds=120, cpu_of=lambda took: took):
         sample = {"k": "sample", "m": MONO + second, "t": WALL + second, "guests": [{"pid": TRAINER, "step": step}]}
         used += n * cpu_of(took)
         sample["processes"] = {"rss": GB, "cpu_s": used, "list": []}
-        forecasts += forecaster.observe(sample, [line], [])
+        shapes = [[[8, length_of(second)], "torch.int64"]]
+        batch = {"k": "batch", "m": MONO + second, "pid": TRAINER, "step": step - n + 1, "shapes": shapes}
+        forecasts += forecaster.observe(sample, [line], [batch])
     return [one["text"] for one in forecasts]
+
+
+def test_steps_that_get_slower_since_their_batches_get_larger_are_no_news():
+    """A curriculum of longer and longer sequences does what it is meant to."""
+    assert slowed(lambda second: 0.02 + 0.001 * second, length_of=lambda second: 16 + second) == []
 
 
 def test_a_machine_that_gets_busier_is_not_the_runs_doing():

@@ -87,6 +87,24 @@ def test_small_tensors_kept_at_each_step_pin_the_heap(each, cause):
     assert ("the C heap can't give those back" in found.claim) is (cause == "leak.tensors-kept")
 
 
+@pytest.mark.parametrize(
+    ("lengths", "grade"),
+    [((16, 22, 31, 43, 60), "hypothesis"), ((16, 60, 22, 31, 43), "supported"), ((16, 17, 18, 19, 20), "supported")],
+    ids=["a curriculum", "one long sample", "hardly longer"],
+)
+def test_memory_that_grows_with_the_batches_is_no_leak(lengths, grade):
+    """More goes in, and more is taken; what varies without getting larger explains nothing."""
+    record = growing(killed=False)
+    for n, length in enumerate(lengths):
+        record.event("batch", 6 + n * 10, pid=TRAINER, step=1 + n * 100, shapes=[[[16, length], "torch.int64"]])
+    record.event("held", 55, pid=TRAINER, role="trainer", census=2, list=[], looked_at=900, all=True, step=550,
+                 step_before=10, rss=7 * GB, rss_before=1 * GB)  # fmt: skip
+    found = leak_of(record)
+
+    assert (found.cause, found.grade) == ("leak.native", grade)
+    assert ("the batches grew" in found.claim) is (grade == "hypothesis")
+
+
 def test_a_few_tensors_of_many_steps_are_not_what_grew():
     """One kept at every tenth step pins a tenth of what a step frees: too little to be named for it."""
     record = growing()

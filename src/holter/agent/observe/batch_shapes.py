@@ -1,10 +1,12 @@
-"""Which batches are reported: each that is shaped like none of the last ones, and always one far larger than all."""
+"""Which batches are reported: each that is shaped like none of the last ones, a few of them; and always one that is
+larger than all before it, by a tenth or more, so that inputs that grow are known to."""
 
 from math import prod
 
 _MAX_SHAPES = 50
 _KEPT = 16
 _FAR_LARGER = 2  # times the largest so far
+_LARGER = 1.1  # times the largest that was reported
 
 
 class BatchShapes:
@@ -14,7 +16,7 @@ class BatchShapes:
         self.agent = agent
         self.reported = 0
         self.known = []  # shapes of the last ones that were reported
-        self.largest = 0  # elements of the largest so far
+        self.largest = self.marked = 0  # elements of the largest so far, and of the largest that was reported
 
     def saw(self, step, shapes, samples=None):
         """One batch, by the shapes and types of its tensors; `samples` gives their numbers in the dataset.
@@ -22,11 +24,13 @@ class BatchShapes:
         Two shapes that take turns are reported once each.
         """
         size = prod(shapes[0][0])
-        if size >= _FAR_LARGER * self.largest > 0:
-            of = {"samples": samples()} if samples is not None else {}
-            self.agent.say("batch", step=step, shapes=shapes, **of)
-        elif self.reported < _MAX_SHAPES and shapes not in self.known:
+        far_larger = size >= _FAR_LARGER * self.largest > 0
+        new = self.reported < _MAX_SHAPES and shapes not in self.known
+        if new and not far_larger:
             self.reported += 1
             self.known = [*self.known[1 - _KEPT :], shapes]
-            self.agent.say("batch", step=step, shapes=shapes)
+        if far_larger or new or size >= _LARGER * self.marked > 0:
+            of = {"samples": samples()} if far_larger and samples is not None else {}
+            self.agent.say("batch", step=step, shapes=shapes, **of)
+            self.marked = max(self.marked, size)
         self.largest = max(self.largest, size)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from holter.diagnosis.core.epochs import rises_between
+from holter.diagnosis.core.input_growth import InputGrowth
 from holter.diagnosis.forecast.extrapolate import USED, Extrapolation, extrapolate, extrapolate_by_epoch
 from holter.diagnosis.forecast.gauges import Gauges
 from holter.diagnosis.forecast.pace import Pace
 from holter.diagnosis.forecast.series import ForecastMade, GaugeSeries, moved_far, out_of_sight, words_of
 from holter.diagnosis.forecast.slowing import StepTimes
 from holter.diagnosis.leak.retained_live import Holding, Source
-from holter.record.events.agent import NoSpace
+from holter.record.events.agent import Batch, NoSpace
 from holter.record.events.kinds import typed
 from holter.record.events.timeline import Processes, Sample, StepWindow
 from holter.units import count, duration, size
@@ -42,6 +43,7 @@ class ForecastEngine:
         self._gauges = Gauges()
         self._series: dict[tuple[str, str], GaugeSeries] = {}
         self._times = StepTimes()
+        self._inputs = InputGrowth()
         self._slow_reported = 0.0
         self._slow_looked = 0.0
 
@@ -53,6 +55,9 @@ class ForecastEngine:
         windows, facts = typed(lines), typed(events)
         pace.follow(Sample.parse(sample), windows, facts)
         self._holding.follow(facts)
+        for fact in facts:
+            if isinstance(fact, Batch) and fact.pid == pace.pid:
+                self._inputs.add(fact)
         for line in windows:
             if isinstance(line, StepWindow) and line.pid == pace.pid:
                 self._times.add(line)
@@ -144,6 +149,8 @@ class ForecastEngine:
         grew_for = (pace.step - ahead.since) * (pace.per_step or 0.0)
         if series.by_step and grew_for < (_AT_LEAST_KNOWN if known else _AT_LEAST):
             return False
+        if series.gauge.what == "memory" and not known and self._inputs.since(ahead.since):
+            return False  # it takes more since more goes in
         if series.gauge.what == "disk" and series.rises(ahead.rise) < _RISES:
             return False
         to_come = self._holding.to_come if series.gauge.what == "memory" else None
@@ -190,7 +197,7 @@ class ForecastEngine:
             return None
         self._slow_looked = pace.now
         found = self._times.slowing()
-        if found is None or found.factor < 2 * self._slow_reported:
+        if found is None or found.factor < 2 * self._slow_reported or self._inputs.since(found.since):
             return None
         self._slow_reported = found.factor
         text = (

@@ -3,7 +3,8 @@
 What it sees: growth that stands over the steps, of which no variable, model, worker's copy, cache or driver explains
 a part that counts.
 Why it matters: a run that leaks dies at a random epoch; a smaller batch only moves the hour.
-May be confused with: a batch or a spike too large (flat curve, then an end); caches that fill in the first steps.
+May be confused with: a batch or a spike too large (flat curve, then an end); caches that fill in the first steps;
+batches that get larger and larger, with which memory grows rightly (a hypothesis then).
 How sure: as sure as the trend alone: supported when it is clear and comes to much, else a hypothesis. What was looked
 at and ruled out is said.
 Cure: for a profiler that was left on a schedule; for a library with code of its own: leave out one at a time, use a
@@ -17,10 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holter.diagnosis.core.evidence import user_files
+from holter.diagnosis.core.input_growth import InputGrowth
 from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.forecast.extrapolate import FEWEST_STEPS
 from holter.diagnosis.leak.cause import LeakCause, leak_cause
 from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
+from holter.record.events.agent import Batch
 from holter.record.events.looks import RetainedObjects
 from holter.source.lines import called_name, culprit_at, tree_of
 from holter.units import count
@@ -35,6 +39,11 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     found = leak_cause(record, ending)
     if found is None or found.cause != CAUSE:
         return None
+    larger = _inputs(record, found)
+    if larger:
+        words = f"{found.words}, while the batches grew {larger}: more goes in, and more is taken"
+        capped = Cure("see how large the largest batch gets: cap it, or make fewer samples of it", "", "changed")
+        return Finding(CAUSE, "hypothesis", words, found.evidence, None, (capped,), found.forecast)
     ran_out = exhaustion_of(record, ending)
     culprit = ran_out.culprit if ran_out is not None else None
     looked = _looked(record, found)
@@ -64,6 +73,14 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     )
     claim = f"{found.words}, and no variable of the script, model or tensor that it can reach grew with it"
     return Finding(CAUSE, found.grade, claim, (*found.evidence, looked), culprit, cures, found.forecast)
+
+
+def _inputs(record: RecordLike, found: LeakCause) -> str:
+    leak = found.leak
+    if leak is None:
+        return ""
+    grown = InputGrowth(one for one in record.of(Batch) if one.pid == leak.progress.pid)
+    return grown.since(leak.since_step or FEWEST_STEPS)
 
 
 def _recorder(record: RecordLike) -> tuple[Culprit, LeftOn] | None:
