@@ -77,7 +77,9 @@ def test_weights_buffers_and_random_streams_are_the_same_after_a_look(tmp_path: 
     assert watched.err == plain.err
     found = watched.kind("nan")[0]
     assert found["what"] == "loss"
-    assert "op" not in found  # made before the first operation with a gradient: of that the graph keeps nothing
+    # Made before the first operation with a gradient: of that the graph keeps nothing but that it came in.
+    assert "op" not in found
+    assert found["outside"] is True
     assert found["params"]["bad"] == 0
     assert len(found["losses"]) == found["step"] - 1
 
@@ -231,6 +233,43 @@ def test_a_loss_that_recovers_says_so(tmp_path: Path) -> None:
 
     assert look(done)["step"] == 3
     assert len(done.kind("nan-over")) == 1
+
+
+ADJACENCY = """
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4, 2))
+
+        def forward(self, x, adj):
+            support = torch.mm(x, self.weight)
+            return torch.mm(GIVEN, support)
+
+    def sample(step):
+        adj = torch.eye(3) * (1.0 if step < 30 else 0.0)
+        return adj * adj.sum(1).pow(-1.0)
+
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for step in range(40):
+        loss = net(torch.ones(3, 4), sample(step)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@torch_only
+@pytest.mark.parametrize("given", ["adj", "adj * self.weight.sum()"])
+def test_what_came_in_from_outside_is_not_laid_on_the_operation_that_met_it(tmp_path: Path, given: str) -> None:
+    """Of two inputs of a product one was NaN, made where no gradient goes: the maker of the other is not to blame."""
+    found = look(run(tmp_path, ADJACENCY.replace("GIVEN", given)))
+
+    assert found.get("inputs", {}).get("bad") == "nan" or found.get("outside") is True
+    assert found.get("op") in (None, "mul")
 
 
 HALF_SUM = """

@@ -590,6 +590,14 @@ def test_a_full_pipe_whose_reader_waits_for_its_writer():
     assert "communicate()" in finding.cures[0].title
 
 
+def test_a_wait_for_a_child_is_no_wait_for_an_event():
+    """`p.wait()` of a process: that nothing sets `p` is true, and says nothing."""
+    record = stalled([frame(LIB + "subprocess.py", "wait"), USER, MODULE], code="p.wait()", syscall="wait4")
+    record.sources["/home/u/train.py"] = ["import subprocess"] * 40 + ["p.wait()"]
+
+    assert "sets or notifies" not in verdict(stopped(record)).findings[0].claim
+
+
 def test_a_child_whose_output_nobody_reads_before_it_has_ended():
     """The name on the line is that of a process, and no lock is looked for in it."""
     circle = [{"pid": 10, "syscall": "wait4", "path": ""}, {"pid": 31, "syscall": "write", "path": "pipe:[2]"}]

@@ -62,6 +62,20 @@ def test_a_rate_that_the_script_raises_is_told_on_the_line_that_raises_it(at_fir
     assert ("risen from 0.0001" in found.claim) is (line == 3)
 
 
+@pytest.mark.parametrize(
+    ("line", "cause"), [("scale = degree.pow(-1.0)", "nan.math"), ("scale = degree + 1", "nan.unexplained")]
+)
+def test_a_nan_that_came_in_where_no_gradient_goes_is_looked_for_in_the_source(line, cause):
+    """The batch is not said to be finite, and no rate is blamed."""
+    record = made(ordinary_run())
+    record.sources["/home/u/train.py"] = ["def normalised(degree):", f"    {line}", "    return scale * edges"]
+    found = first(seen(record, outside=True))
+
+    assert found.cause == cause
+    assert (found.culprit.line == 2) if cause == "nan.math" else "learning rate" not in found.claim
+    assert not any(one.value == "every input and target finite" for one in found.evidence)
+
+
 def test_a_bad_sample_is_established_and_named_by_its_index():
     """The sample's index in the dataset stands in the claim, and the cure is about it."""
     bad = {"name": "x", "bad": "nan", "sample": 3, "index": 1234, "of": 32, "samples": 1, "max": 4.0}

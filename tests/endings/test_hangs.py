@@ -98,6 +98,11 @@ SCRIPTS = {
         import subprocess
         subprocess.Popen(["sleep", "600"]).wait()  # here
         """,
+    "full-pipe": """
+        import subprocess, sys
+        tool = subprocess.Popen([sys.executable, "-c", "print('x' * 200_000)"], stdout=subprocess.PIPE)
+        tool.wait()  # here
+        """,
     "future": """
         from concurrent.futures import Future
         Future().result()  # here
@@ -336,6 +341,14 @@ def test_the_producer_that_died_is_named(hung: dict[str, Case]) -> None:
 
     assert f"filled only at train.py:{case.line('# filled')}" in case.first()["claim"], as_text(case)
     assert f"ValueError at train.py:{case.line('# there')}" in case.first()["claim"], as_text(case)
+
+
+def test_a_child_that_fills_its_pipe_and_the_parent_that_waits_for_it_are_named(hung: dict[str, Case]) -> None:
+    """The kernel shows the circle, though a thread of our own waits at a pipe beside it."""
+    case = hung["full-pipe"]
+
+    assert "which in turn waits in write() for it" in case.first()["claim"], as_text(case)
+    assert "communicate()" in case.first()["cures"][0]["title"], as_text(case)
 
 
 def test_the_line_of_a_forked_child_is_named(hung: dict[str, Case]) -> None:

@@ -25,10 +25,11 @@ _MOST_PROCESSES = 64
 Ends = dict[str, list[tuple[int, bool]]]
 
 
-def circle_of(pid: int, parents: dict[int, int], proc: str = "/proc") -> list[dict[str, Any]]:
+def circle_of(pid: int, parents: dict[int, int], *, ours: str = "", proc: str = "/proc") -> list[dict[str, Any]]:
     """Who waits for what in the circle of pipes that this process is in, itself first; empty where none is sure.
 
-    `parents` are those of the run's tree. Who else holds a pipe's end, outside of it, may well go on.
+    `parents` are those of the run's tree. Who else holds a pipe's end, outside of it, may well go on. `ours` is the
+    folder of the pipes at which threads of Holter's own wait.
     """
     ends = cache(lambda: _ends(proc))  # looked up only once someone is found at a pipe
     met: dict[int, dict[str, Any]] = {}
@@ -37,7 +38,7 @@ def circle_of(pid: int, parents: dict[int, int], proc: str = "/proc") -> list[di
         one = ahead.pop()
         if one in met:
             continue
-        wait = _wait(one, ends, parents, proc)
+        wait = _wait(one, ends, parents, ours, proc)
         if wait is None or len(met) >= _MOST_PROCESSES:
             return []
         met[one] = wait
@@ -45,9 +46,9 @@ def circle_of(pid: int, parents: dict[int, int], proc: str = "/proc") -> list[di
     return [met[pid], *[wait for one, wait in met.items() if one != pid]]
 
 
-def _wait(pid: int, ends: Callable[[], Ends], parents: dict[int, int], proc: str) -> Any:
+def _wait(pid: int, ends: Callable[[], Ends], parents: dict[int, int], ours: str, proc: str) -> Any:
     """The one wait of a process, and whom it waits for; None for one that may go on by itself."""
-    threads = waiting_in(pid, proc).get("threads", [])
+    threads = [one for one in waiting_in(pid, proc).get("threads", []) if not _is_ours(one, ours)]
     blocked = [thread for thread in threads if thread.get("syscall") not in _FUTEXES]
     if len(blocked) != 1 or any(thread.get("state") not in ("S", "D") for thread in threads):
         return None
@@ -82,7 +83,7 @@ def is_locked(
             return None
         met.add(one)
         for thread in threads:
-            if ours and str(thread.get("path", "")).startswith(ours):
+            if _is_ours(thread, ours):
                 continue
             if thread.get("timed") and (thread["tid"] == one or not helpers):
                 return False
@@ -91,6 +92,10 @@ def is_locked(
                 return None if thread.get("state") == "S" and "nr" not in thread else False
             ahead += others
     return True
+
+
+def _is_ours(thread: dict[str, Any], ours: str) -> bool:
+    return bool(ours) and str(thread.get("path", "")).startswith(ours)
 
 
 def _waits_for(

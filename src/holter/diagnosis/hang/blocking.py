@@ -69,8 +69,8 @@ def blocked_in(record: RecordLike, ending: Ending) -> Blocked | None:
         # The rank that was seen first to stand still may be the one that the others wait for.
         mine, inside, line = waiting, waiting.inside, next(iter(waiting.user_frames), line)
     wait = kind_of_wait(record, stall, inside, line.code if line is not None else "", stacks)
-    # Where the kernel has said who waits for whom, no lock is to be looked for.
-    locked = wait.detail == "deadlock" and not stall.circle
+    # Where the kernel has said who waits for whom, or that it is for a child, no lock is to be looked for.
+    locked = wait.detail == "deadlock" and not stall.circle and stall.syscall not in ("wait4", "waitid")
     words, others = wait.words, _other_waits(mine) if locked else ()
     if others and wait.grade == "hypothesis" and in_framework(inside):
         # `fit` draws its data in another thread: what stands in the user's generator there is what it waits for.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from holter.diagnosis.core.evidence import first_in_sources, user_files
 from holter.diagnosis.core.frames import Placed, culprit_on
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.nonfinite.nonfinite import Nonfinite
+from holter.diagnosis.nonfinite.nonfinite import Nonfinite, edge_calls
 from holter.finding import Culprit
 from holter.record.events.agent import Made
 from holter.source.lines import called_name, calls_of, culprit_at, tree_of
@@ -110,10 +110,15 @@ def data_line(record: RecordLike, seen: Nonfinite, name: str = "") -> Culprit | 
     Where the variable is known, what it was made of is looked at first.
     """
 
+    inputs = seen.event.inputs
+    sampled = inputs is not None and inputs.index is not None
+
     def puts_it_in(lines: list[str]) -> int | None:
         own, tree = provenance(lines, name), tree_of(lines)
         whole_script = [tree] if tree is not None else []
-        places = (*_suspects(own), *_divides(own), *_suspects(whole_script), *_within(own[:1], _is_statement))
+        # What is no sample of a dataset was made for this step: it was computed sooner than read.
+        made = [line for line, _ in edge_calls(lines)] if not own and not sampled else []
+        places = (*_suspects(own), *_divides(own), *made, *_suspects(whole_script), *_within(own[:1], _is_statement))
         return next(iter(places), None)
 
     return first_in_sources(record, puts_it_in) or made_line(record, seen, "loader")
@@ -164,7 +169,8 @@ def _writes_nan(node: ast.AST) -> bool:
 def _computes_nan(node: ast.AST) -> bool:
     """Prepares data with one of NumPy's functions that have an edge, or divides by a deviation or a sum."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _EDGES:
-        return getattr(node.func.value, "id", "") in ("np", "numpy")
+        masked = any(word.arg == "where" for word in node.keywords)
+        return getattr(node.func.value, "id", "") in ("np", "numpy") and not masked
     divides = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
     return divides and bool(_SPREADS.search(ast.unparse(node.right)))  # type: ignore[attr-defined]
 

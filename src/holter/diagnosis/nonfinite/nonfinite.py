@@ -106,8 +106,8 @@ def lasting(record: RecordLike) -> Nonfinite | None:
         return None
     event = seen.event
     growth = growth_of([loss for loss in event.losses if isinstance(loss, float)] or _window_losses(record, event))
-    if event.framework in ("keras", "tensorflow") and not event.op:
-        # A compiled step leaves no graph to look at: what its source says has to do.
+    if event.outside or (event.framework in ("keras", "tensorflow") and not event.op):
+        # A compiled step leaves no graph to look at, nor does what is not trained: what its source says has to do.
         seen = replace(seen, event=replace(event, slopes=_suspects(record)), static=True)
     detail, grade = _reason(seen, growth)
     return Nonfinite(detail, grade, event.step, seen.event, growth, event.t or None, seen.message, seen.static)
@@ -245,7 +245,9 @@ def _reason(seen: _Seen, growth: Growth | None) -> tuple[Detail, Grade]:
         return _of_operation(event, by_value, grew, huge, half and not runaway)
     if half and not (grew and growth is not None and growth.rising >= 3):
         return "precision", "supported"
-    if grew or huge:
+    if event.outside and not event.slopes:
+        return "data", "hypothesis"
+    if (grew or huge) and not event.outside:
         return "learning-rate", "supported"
     # That the loss is non-finite and stays so was seen; what is left to blame is the least that fits.
     read = (event.looked_at or 0) > 0 and not event.cut

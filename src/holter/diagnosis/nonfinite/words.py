@@ -11,6 +11,7 @@ _FIRST = {
     "parameter": "a weight became non-finite",
     "input": "the loss became non-finite",
 }
+NOT_TRAINED = "a tensor that no gradient goes to"
 
 
 def figure(value: float | None) -> str:
@@ -43,7 +44,9 @@ def at_operation(seen: Nonfinite) -> str:
     names = list(dict.fromkeys(row.op for row in slopes if row.sure)) or [row.op for row in slopes]
     if names and seen.static:
         others = f", as on {len(slopes) - 1} other lines" if len(slopes) > 1 else ""
-        return f"`{names[0]}` stands there with nothing that keeps it from its edge{others}, and the data was finite"
+        came = f"it came in with {NOT_TRAINED}: " if event.outside else ""
+        finite = ", and the data was finite" if not event.outside else ""
+        return f"{came}`{names[0]}` stands there with nothing that keeps it from its edge{others}{finite}"
     if names:
         return f"the slope of {' or '.join(f'`{name}`' for name in names[:3])} has an edge that a value has met"
     return "which operation it was is not known"
@@ -70,6 +73,8 @@ def evidence_of(seen: Nonfinite) -> tuple[Evidence, ...]:
     if event.inputs is not None:
         known = (event.inputs.bad, f"largest {figure(magnitude(event.inputs.max))}", event.inputs.dtype)
         found.append(Evidence("batch", f"{event.inputs.name}: {', '.join(known)}"))
+    elif event.outside:
+        found.append(Evidence("batch", f"NaN in {NOT_TRAINED}"))
     elif event.looked_at:
         found.append(Evidence("batch", "every input and target finite"))
     if event.scale is not None:

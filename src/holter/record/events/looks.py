@@ -260,6 +260,7 @@ class NonfiniteLook(ProcessEvent):
     op: str = means("the operation that gave it")
     edge: str = means("what it met, in words")
     via: str = means("`replay`, `graph`")
+    outside: bool | None = means("it came into the graph with a tensor that no gradient goes to")
     module: str = ""
     op_dtype: str = ""
     modules: tuple[Place, ...] = means("files of the script's own modules, where a step is compiled", key="list")

@@ -145,7 +145,7 @@ class Stalls:
         threads = self._stacks_of(suspicion.pid, 2)
         names = [f["function"] for t in threads if t.get("main") for f in t["frames"] if f["user"]]
         patience = LONG_PHASES["validation"]
-        together = circle(suspicion.pid, self._parents)
+        together = circle(suspicion.pid, self._parents, self.agent_dir)
         if waits_for_a_person(threads, waiting(suspicion.pid)):
             self.watch.not_a_hang(suspicion.pid, now, float("inf"))
         elif together and self._parents.get(suspicion.pid) in {one["pid"] for one in together} & self.agents.armed:

@@ -32,11 +32,12 @@ def thread_waiting(pid: int, tid: int) -> dict[str, Any]:
     return {name: found[name] for name in ("state", "syscall", "path") if found.get(name)}
 
 
-def circle(pid: int, parents: dict[int, int]) -> list[dict[str, Any]]:
+def circle(pid: int, parents: dict[int, int], ours: Path | None) -> list[dict[str, Any]]:
     """The processes that wait for each other for ever, this one among them; none where that is not sure."""
     probe = here("locked")
     try:
-        return list(probe.circle_of(pid, parents)) if probe is not None else []
+        found = probe.circle_of(pid, parents, ours=str(ours) if ours is not None else "") if probe is not None else []
+        return list(found)
     except Exception:  # processes may be gone at any moment
         return []
 

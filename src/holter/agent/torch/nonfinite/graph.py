@@ -9,6 +9,8 @@ from .finite import read, readable
 
 _NODES = 4000
 _MAX_ELEMENTS = 1 << 22
+# Where an operation's inputs stand among those it was made of; a product that is added to something has that first.
+_PLACES = {"self": 0, "input": 0, "mat1": 1, "mat2": 2, "other": 1, "weight": 1}
 _RESULTS = ("result", "result0", "result1", "output")
 
 
@@ -68,7 +70,7 @@ class Graph:
             # What came in was bad already and no operation before it shows why: its makers saved nothing.
             if name in edges.PLACING:
                 return None
-            return self._from_makers(node) if self._nan(tensors) else self._overflown(node, inputs)
+            return self._from_makers(node, inputs) if self._nan(tensors) else self._overflown(node, inputs)
         # Autograd saves what it needs: a scalar operand as a number.
         a, b = _operands(name, inputs)
         out = next((result for result in results if self._bad(result)), None)
@@ -105,8 +107,16 @@ class Graph:
                 return self._fields(maker, name, "%s overflows" % name, value)
         return None
 
-    def _from_makers(self, node):
-        for maker, _ in node.next_functions:
+    def _from_makers(self, node, inputs):
+        """The maker of what came in; what nothing of the graph has made came in from outside of it."""
+        makers = [maker for maker, _ in node.next_functions]
+        places = {key: at - (len(makers) < 3 and key in ("mat1", "mat2")) for key, at in _PLACES.items()}
+        bad = [key for key, value in inputs.items() if readable(self.torch, value) and self._nan([value])]
+        known = [makers[places[key]] for key in bad if places.get(key, len(makers)) < len(makers)]
+        for maker in known:
+            if maker is None:
+                return {"outside": True}
+        for maker in known or makers:
             if maker is not None and "AccumulateGrad" not in maker.name():
                 name = edges.plain(maker.name())
                 if name not in edges.PLACING:

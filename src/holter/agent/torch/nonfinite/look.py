@@ -109,6 +109,8 @@ class Look:
         with self.torch.no_grad():
             found = Graph(self.torch, tensor, clock).first_bad()
         # A function at its edge, with finite values before it, clears the batch: what is bad in that was not used.
+        if "outside" in found:
+            return {} if bad_input else found
         return self._placed(found, frame) if found and (found.get("edge") or not bad_input) else {}
 
     def _placed(self, found, frame):
