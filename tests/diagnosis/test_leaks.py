@@ -88,6 +88,27 @@ def test_small_tensors_kept_at_each_step_pin_the_heap(each, cause):
 
 
 @pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        (["lib = ctypes.CDLL('libdecode.so')", "lib.open()", "frame = lib.decode(path)"], 2),
+        (["libc = ctypes.CDLL(None)", "libc.memcpy(a, b, 8)", "a = libc.malloc(8)"], 3),
+        (["import ctypes", "a = pool.malloc(8)"], None),
+    ],
+)
+def test_c_code_that_the_script_calls_itself_is_looked_at_first(lines, line):
+    """What ctypes opens allocates where Python sees nothing; a method that only has such a name is a Python's."""
+    record = source(growing(), *lines).event("guest", 0.5, pid=TRAINER, role="trainer", file=FILE)
+    record.event("held", 55, pid=TRAINER, role="trainer", census=2, list=[], looked_at=900, all=True, step=550,
+                 step_before=10, rss=7 * GB, rss_before=1 * GB)  # fmt: skip
+    record.event("held", 56, pid=TRAINER, role="trainer", census=3, list=[], looked_at=900, all=True, step=560,
+                 step_before=10, rss=7 * GB, rss_before=1 * GB)  # fmt: skip
+    found = leak_of(record)
+
+    assert found.cause == "leak.native"
+    assert (found.culprit.line if found.culprit else None) == line
+
+
+@pytest.mark.parametrize(
     ("lengths", "grade"),
     [((16, 22, 31, 43, 60), "hypothesis"), ((16, 60, 22, 31, 43), "supported"), ((16, 17, 18, 19, 20), "supported")],
     ids=["a curriculum", "one long sample", "hardly longer"],

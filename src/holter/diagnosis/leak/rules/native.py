@@ -7,8 +7,8 @@ May be confused with: a batch or a spike too large (flat curve, then an end); ca
 batches that get larger and larger, with which memory grows rightly (a hypothesis then).
 How sure: as sure as the trend alone: supported when it is clear and comes to much, else a hypothesis. What was looked
 at and ruled out is said.
-Cure: for a profiler that was left on a schedule; for a library with code of its own: leave out one at a time, use a
-newer release, restart workers now and then.
+Cure: for a profiler that was left on a schedule; for C code that the script calls itself, that call; for a library
+with code of its own: leave out one at a time, use a newer release, restart workers now and then.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holter.diagnosis.core.evidence import user_files
+from holter.diagnosis.core.evidence import first_in_sources, user_files
 from holter.diagnosis.core.input_growth import InputGrowth
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.forecast.extrapolate import FEWEST_STEPS
@@ -31,6 +31,8 @@ from holter.units import count
 
 CAUSE = "leak.native"
 YIELDS_TO = ("recompile", "oversize.helper")
+_OPENS = ("CDLL", "PyDLL", "LoadLibrary", "dlopen")
+_ALLOCATES = ("malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "mmap", "strdup")
 _SCHEDULE = "profile(schedule=torch.profiler.schedule(wait=10, warmup=2, active=5, repeat=1)), then prof.step()"
 
 
@@ -59,6 +61,13 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
         claim = f"{found.words}, while {on.what} is on, which keeps a record of every operation until it is stopped"
         bounded = (Cure(on.cure, on.how),)
         return Finding(CAUSE, found.grade, claim, (*found.evidence, looked), culprit, bounded, found.forecast)
+    own = first_in_sources(record, called_in_c)
+    if own is not None:
+        claim = (
+            f"{found.words}; no Python object grew with it, and line {own.line} calls C code, which Python can't see"
+        )
+        freed = (Cure("see who frees what that call allocates, and when: C gives nothing back by itself"),)
+        return Finding(CAUSE, found.grade, claim, (*found.evidence, looked), own, freed, found.forecast)
     cures = (
         Cure(
             "leave out one library with code of its own at a time (decoding, augmentation, logging), and look again",
@@ -131,6 +140,22 @@ def left_on(lines: Sequence[str]) -> LeftOn | None:
         if name == "start" and ast.unparse(node.func) == "tracemalloc.start":
             return LeftOn(node.lineno, "tracemalloc", "stop it after a few steps", "tracemalloc.stop()")
     return None
+
+
+def called_in_c(lines: Sequence[str]) -> int | None:
+    """Give the line on which a script itself calls a C library through ctypes or cffi: an allocation before others."""
+    tree = tree_of(lines)
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    opened = {
+        ast.unparse(target)
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and called_name(node.value) in _OPENS
+        for target in node.targets
+    }
+    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    into_c = [node for node in calls if ast.unparse(node.func.value) in opened]  # type: ignore[attr-defined]
+    into_c.sort(key=lambda node: (called_name(node) not in _ALLOCATES, node.lineno))
+    return into_c[0].lineno if into_c else None
 
 
 def _is_off(node: ast.Call) -> bool:
