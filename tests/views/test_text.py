@@ -11,6 +11,7 @@ from test_rules import odd_record
 
 from holter.diagnosis.core.doctor import verdict
 from holter.figures.summary import summary_of
+from holter.finding import Ending, Verdict
 from holter.views.text import write_verdict
 
 
@@ -48,6 +49,17 @@ def test_sick_run_has_every_block():
     assert "oom_kill 0 → 1" in page
     assert "pid 10 trainer: 7.8 GB, killed" in page
     assert re.search(r"Cure +\w", page)
+
+
+@pytest.mark.parametrize(("kind", "told"), [("stopped-early", True), ("interrupted", False)])
+def test_an_end_that_nothing_explains_says_so(kind, told):
+    """Nothing found is an answer; of a Ctrl-C there is nothing to find."""
+    ending = Ending(kind, "The run stopped early with exit code 0", exit_code=0)
+    found = Verdict({"id": "r-0001", "command": ["python", "t.py"]}, ending, False, ())
+    page = io.StringIO()
+    write_verdict(found, summary_of(ordinary_run().exit(60, 0)), page, color=False)
+
+    assert ("Not known: no error, signal or warning" in page.getvalue()) is told
 
 
 def test_curve_rises():

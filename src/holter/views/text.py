@@ -14,6 +14,8 @@ from holter.views.plain import KEEPS, clean, encodable, fold, hold, kept, paint,
 
 _INDENT = 9
 _MARKS = {"completed": ("✓", "good"), "running": ("…", "wait")}
+# Of these an ending alone says nothing; that nothing was found is worth a word.
+_WANT_A_REASON = ("stopped-early", "killed", "crashed")
 _MOST_EVIDENCE = 10
 _MOST_OF_A_NOTE = 200  # letters
 # From this share of the limit on, a healthy run's memory is told against it.
@@ -141,6 +143,8 @@ def _page(verdict: Verdict, shown: Figures, width: int, color: bool) -> list[str
     first, others = (verdict.findings[0], verdict.findings[1:]) if verdict.findings else (None, ())
     if first is not None:
         lines += _block("Why", [_graded(first)], width, color)
+    elif verdict.ending.kind in _WANT_A_REASON:
+        lines += _block("Why", ["Not known: no error, signal or warning that explains it was seen."], width, color)
     said = claim + (f" {clean(first.claim)}" if first is not None else "")
     proof = [chart_line(chart) for chart in shown.charts]
     proof += _evidence([*verdict.ending.evidence, *(first.evidence if first else ())], said)
