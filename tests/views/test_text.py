@@ -57,7 +57,7 @@ def test_an_end_that_nothing_explains_says_so(kind, told):
     ending = Ending(kind, "The run stopped early with exit code 0", exit_code=0)
     found = Verdict({"id": "r-0001", "command": ["python", "t.py"]}, ending, False, ())
     page = io.StringIO()
-    write_verdict(found, summary_of(ordinary_run().exit(60, 0)), page, color=False)
+    write_verdict(found, summary_of(ordinary_run().exit(60, 0), found), page, color=False)
 
     assert ("Not known: no error, signal or warning" in page.getvalue()) is told
 
