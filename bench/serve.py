@@ -23,11 +23,19 @@ from pathlib import Path
 from typing import Any
 
 from holter.record import place
-from holter.record.reader import start_time
+from holter.record.reader import boot_id, start_time
 from holter.record.writer import RecordWriter
 
-RUNS, ON = 200, 20
+RUNS, ON = 1000, 20
 GB = 1e9
+
+
+def _gone() -> int:
+    with subprocess.Popen(["true"]) as process:
+        return process.pid
+
+
+GONE = _gone()  # the recorder of a run that has ended
 
 
 def sample(t: float, m: float, at: float) -> dict[str, Any]:
@@ -66,7 +74,7 @@ def make(home: Path, length: float, *, ends: bool, every: float = 1.0) -> tuple[
     mono, wall = time.monotonic() - length, time.time() - length
     now = [mono]
     writer = RecordWriter(folder, clock=lambda: now[0])
-    pid = os.getpid()
+    pid = GONE if ends else os.getpid()
     meta = {
         "schema": 1,
         "id": folder.name,
@@ -76,7 +84,9 @@ def make(home: Path, length: float, *, ends: bool, every: float = 1.0) -> tuple[
         "started": wall,
     }
     meta |= {"mono": mono, "host": os.uname().nodename, "platform": "Linux", "cpus": 16, "memory_total": 64 * GB}
-    writer.meta({**meta, "recorder_pid": pid, "recorder_start": start_time(pid), "boot_id": None, "holter": "0.1.0"})
+    writer.meta(
+        {**meta, "recorder_pid": pid, "recorder_start": start_time(pid), "boot_id": boot_id(), "holter": "0.1.0"}
+    )
     at_start = {"t": wall, "m": mono, "pid": 10}
     writer.events([{"k": "started", **at_start}, {"k": "guest", "role": "trainer", **at_start}])
     writer.events([{"k": "adapter", "framework": "torch", "version": "2.13", "state": "on", **at_start}])

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -33,6 +34,14 @@ def keep(record: Any, home: Path, name: str = "") -> Path:
     writer.timeline(record.timeline)
     writer.close()
     return folder
+
+
+def until(tab: Any, script: str, seconds: float = 600) -> None:
+    """Wait for something on the page; asked from outside, since the page's policy lets nothing be evaluated in it."""
+    end = time.monotonic() + seconds
+    while not tab.evaluate(f"Boolean({script})"):
+        assert time.monotonic() < end, script
+        tab.wait_for_timeout(50)
 
 
 class Served:

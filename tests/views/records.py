@@ -25,6 +25,29 @@ def healthy_run():
     return ordinary_run(planned=550).exit(60, 0)
 
 
+def nan_run():
+    """Its loss is no number for a while, comes back, and is lost for good."""
+    record = ordinary_run(planned=550)
+    for line in record.timeline:
+        if line["k"] == "steps":
+            step = line["last"]
+            if 250 <= step < 300 or step > 480:
+                line["bad_loss"] = line["first"]
+                line.pop("loss", None)
+            else:
+                line["loss"] = {"last": 2.0 - step / 500, "min": 1.9 - step / 500, "max": 2.4 - step / 500}
+    return record.exit(60, 0)
+
+
+def slow_run():
+    """It completes, and waits for data four fifths of its time."""
+    record = ordinary_run(planned=550)
+    for line in record.timeline:
+        if line["k"] == "steps":
+            line |= {"data": 0.8, "forward": 0.05, "backward": 0.1, "optimizer": 0.02, "sum": 1.0}
+    return record.exit(60, 0)
+
+
 def raising_run():
     return exception(ordinary_run(), 59, "ValueError", "bad shape").exit(60, 1)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+from pathlib import Path
 
 import pytest
 from build import exception, ordinary_run
-from tests.views.conftest import keep
-from tests.views.records import hanging_run, healthy_run, leaking_run
+from tests.views.conftest import keep, until
+from tests.views.records import hanging_run, healthy_run, leaking_run, nan_run, slow_run
 
 from holter.diagnosis.core.doctor import verdict
 from holter.figures.document import document_of
+from holter.record.labels import Labels, change_labels
 from holter.record.reader import open_record
 from holter.units import count, duration, size
 from holter.views.web import page
@@ -42,14 +43,6 @@ def opened(home, serve, tab):
     return tab
 
 
-def until(tab, script, seconds=600):
-    """Wait for something on the page; asked from outside, since the page's policy lets nothing be evaluated in it."""
-    end = time.monotonic() + seconds
-    while not tab.evaluate(f"Boolean({script})"):
-        assert time.monotonic() < end, script
-        tab.wait_for_timeout(50)
-
-
 def drag(tab, chart, begin, end):
     """Draw the mouse over a chart, from one part of its width to another."""
     box = tab.locator(f"[data-chart={chart}] .u-over").bounding_box()
@@ -76,9 +69,37 @@ def test_the_list_leads_to_a_run_and_a_search_finds_it(home, serve, tab):
     tab.keyboard.press("/")
     tab.keyboard.type("stuck")
     assert tab.locator(".runs tbody tr").count() == 1
-    tab.locator(".runs a").click()
+    words = tab.locator("[data-run=r-0002] .why").bounding_box()
+    tab.mouse.click(words["x"] + 20, words["y"] + 15)  # the whole row leads there
     tab.wait_for_selector(".claim")
     assert tab.url.endswith("/run/r-0002")
+
+
+def test_columns_sort_and_the_way_back_leads_to_the_same_list(home, serve, tab):
+    """By a click or Enter, once more turns it round; the order is in the address, and told to a screen reader."""
+    keep(healthy_run(), home, "a short one")
+    served = serve(home)
+    tab.goto(served.address)
+    tab.wait_for_selector("[data-run=r-0003][data-tone=good]")
+    runs = "[...document.querySelectorAll('.runs tbody tr')].map((one) => one.dataset.run).join()"
+    assert tab.evaluate(runs) == "r-0003,r-0002,r-0001"
+    tab.get_by_role("button", name="Memory").click()
+    assert tab.evaluate(runs) == "r-0001,r-0003,r-0002"
+    tab.get_by_role("button", name="Memory").focus()
+    tab.keyboard.press("Enter")
+    assert tab.evaluate(runs) == "r-0003,r-0002,r-0001"
+    tab.get_by_role("button", name="Name").click()
+    assert tab.evaluate(runs) == "r-0003,r-0001,r-0002"
+    assert tab.locator("th[aria-sort=ascending]").inner_text() == "Name"
+    tab.locator("[data-run=r-0002] a").focus()
+    tab.keyboard.press("ArrowUp")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector(".claim")
+    assert tab.url.endswith("/run/r-0001")
+    tab.go_back()
+    tab.wait_for_selector("[data-run=r-0001]")
+
+    assert tab.evaluate(runs) == "r-0003,r-0001,r-0002"
 
 
 @needs_charts
@@ -160,7 +181,14 @@ def test_the_keyboard_can_do_it_all(opened):
     opened.keyboard.press("x")
     assert opened.locator("[data-axis=step]").get_attribute("aria-pressed") == "true"
     opened.keyboard.press("0")
+    opened.keyboard.press(".")
+    near = opened.locator(".readout").inner_text()
+    opened.keyboard.press(".")
+    further = opened.locator(".readout").inner_text()
+    opened.keyboard.press(",")
 
+    assert near != further
+    assert opened.locator(".readout").inner_text() == near
     assert first[1] - first[0] == pytest.approx(moved[1] - moved[0], abs=0.1)
     assert moved[0] > first[0]
     assert window(opened) is None
@@ -184,6 +212,59 @@ def test_a_finding_that_is_clicked_shows_its_evidence_on_the_charts(opened):
     assert opened.locator("[data-chart=loss].aside").count() == 1
     assert opened.locator("[data-chart=memory] canvas").screenshot() != before
     assert "oom_kill 0 → 1" in opened.locator(".finding.open .evidence").inner_text()
+
+
+@needs_charts
+def test_a_loss_that_is_no_number_is_shown_as_that(home, serve, tab):
+    """The time and the step are told, the curve is broken there, and its last value is no number."""
+    keep(nan_run(), home, "nan")
+    served = serve(home)
+    tab.goto(f"{served.base}/run/r-0003?token={served.token}")
+    until(tab, READY)
+    loss = tab.locator("[data-chart=loss]")
+    plain = loss.locator("canvas").screenshot()
+
+    assert "NaN or Inf 2 times, first at step 241" in loss.inner_text()
+    assert loss.locator(".value").inner_text() == "NaN or Inf"
+    assert "before that 1.04" in tab.locator("[data-figure=loss]").inner_text()
+    tab.goto(f"{served.base}/run/r-0001")
+    until(tab, READY)
+    assert "NaN" not in tab.locator("[data-chart=loss]").inner_text()
+    assert tab.locator("[data-chart=loss] canvas").screenshot() != plain
+
+
+@needs_charts
+def test_any_chart_is_saved_as_csv(home, serve, tab):
+    """One line for each reading, as it was recorded and not as it was thinned for the screen."""
+    keep(nan_run(), home, "nan")
+    served = serve(home)
+    tab.goto(f"{served.base}/run/r-0003?token={served.token}")
+    until(tab, READY)
+    with tab.expect_download() as saved:
+        tab.get_by_role("button", name="Save Loss as CSV").click()
+    lines = Path(saved.value.path()).read_text().splitlines()
+
+    assert saved.value.suggested_filename == "r-0003-loss.csv"
+    assert lines[0] == "seconds,step,loss,lowest,highest"
+    assert lines[1] == "4.9,10,1.98,1.88,2.38"
+    assert len(lines) == 56
+    assert next(line for line in lines if "nan" in line) == "28.9,250,nan,nan,nan"
+    with tab.expect_download() as saved:
+        tab.get_by_role("button", name="Save Memory as CSV").click()
+    assert Path(saved.value.path()).read_text().startswith("seconds,step,the run (bytes)\n-0.1,,2000000000\n")
+
+
+def test_signs_tell_slow_from_failed(home, serve, tab):
+    """Green for what went well, amber for what completed but slow or leaking, red for what failed or came to NaN."""
+    for made in (healthy_run(), slow_run(), nan_run()):
+        keep(made, home)
+    served = serve(home)
+    tab.goto(served.address)
+    for run, tone in (("r-0001", "bad"), ("r-0003", "good"), ("r-0004", "slow"), ("r-0005", "bad")):
+        tab.wait_for_selector(f"[data-run={run}][data-tone={tone}]")
+    tab.goto(f"{served.base}/run/r-0004")
+
+    tab.wait_for_selector(".kicker .dot.slow")
 
 
 @needs_charts
@@ -239,20 +320,23 @@ def test_a_run_is_watched_until_it_ends(holter, serve, tab, wait_for):
 
 
 @needs_charts
-def test_two_runs_stand_beside_each_other(home, serve, tab):
+def test_several_runs_stand_beside_each_other(home, serve, tab):
     """Chosen in the list; their figures in columns and a curve each, by time or each by its own steps."""
     keep(healthy_run(), home, "well")
+    keep(nan_run(), home, "nan")
     served = serve(home)
     tab.goto(served.address)
-    tab.get_by_label("Compare r-0001").check()
-    tab.get_by_label("Compare r-0003").check()
-    tab.get_by_role("link", name="Compare r-0001 and r-0003").click()
+    for run in ("r-0001", "r-0003", "r-0004"):
+        tab.get_by_label(f"Choose {run}").check()
+    tab.get_by_role("link", name="Compare r-0001, r-0003 and r-0004").click()
     tab.wait_for_selector(".sides")
 
-    assert tab.url.endswith("/compare/r-0001/r-0003")
+    assert tab.url.endswith("/compare/r-0001/r-0003/r-0004")
+    assert tab.locator(".sides thead th").count() == 3
     assert "7.8 GB" in tab.locator(".sides [data-figure=memory]").inner_text()
     assert "2.0 GB" in tab.locator(".sides [data-figure=memory]").inner_text()
-    assert tab.locator("[data-chart=memory] .value").count() == 2
+    assert tab.locator("[data-chart=memory] .value").count() == 3
+    assert tab.locator("[data-chart=loss] .value").count() == 2  # the healthy one has none
     tab.locator("[data-axis=step]").click()
     tab.locator("[data-chart=memory] .u-over").hover()
     assert tab.locator(".readout").inner_text().startswith("step 2")
@@ -361,6 +445,45 @@ def test_a_phone_can_read_it(home, serve, chromium, scheme):
         assert tab.evaluate("document.documentElement.scrollWidth") <= 360, path
         assert tab.evaluate(CONTRAST) > 4.5
     context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_as_wcag_asks(home, serve, chromium, scheme):
+    """4.5 to 1 against what lies behind it (AA), on every page, with a finding open and a run chosen."""
+    keep(slow_run(), home, "slow")
+    folder = keep(nan_run(), home, "nan")
+    change_labels(folder, lambda _: Labels(tags=("baseline",), note="the one for the paper"))
+    served = serve(home)
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+    tab = context.new_page()
+    for path in (f"/?token={served.token}", "/run/r-0001", "/run/r-0004", "/compare/r-0001/r-0003/r-0004"):
+        tab.goto(served.base + path)
+        tab.wait_for_selector(".claim, .runs td.id")
+        tab.wait_for_timeout(300)
+        if path.startswith("/?"):
+            tab.get_by_label("Choose r-0004").check()
+            tab.get_by_role("button", name="Delete").click()
+        for unfolded in tab.locator("summary").all():
+            unfolded.click()
+
+        assert tab.evaluate(PALE) == []
+    context.close()
+
+
+PALE = """() => {
+  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => { const [x, y, z] = [r, g, b].map((n) => { const c = n / 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4 }); return 0.2126 * x + 0.7152 * y + 0.0722 * z };
+  const behind = (one) => { for (; one; one = one.parentElement) { const c = parts(getComputedStyle(one).backgroundColor); if ((c[3] ?? 1) > 0.99) return c } };
+  const pale = [];
+  for (const one of document.querySelectorAll('body *')) {
+    const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()) || one.placeholder;
+    if (!own || !one.checkVisibility({ opacityProperty: true, visibilityProperty: true }) || one.disabled) continue;
+    const shades = [parts(getComputedStyle(one).color), behind(one)].map(light).sort((x, y) => y - x);
+    const ratio = (shades[0] + 0.05) / (shades[1] + 0.05);
+    if (ratio < 4.5) pale.push(`${one.className || one.tagName}: ${ratio.toFixed(2)} ${one.textContent.slice(0, 40)}`);
+  }
+  return pale;
+}"""  # noqa: E501
 
 
 CONTRAST = """() => {

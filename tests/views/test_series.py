@@ -9,7 +9,7 @@ import random
 import pytest
 from build import GB, MB, TRAINER, WORKER, exception, ordinary_run, without_memory
 from test_rules import odd_record
-from tests.views.records import hanging_run, leaking_run
+from tests.views.records import hanging_run, leaking_run, nan_run
 
 from holter.diagnosis.core.doctor import verdict
 from holter.figures.attachments import output_lines
@@ -59,6 +59,31 @@ def test_a_step_is_split_into_data_computing_and_the_rest():
 
     assert [channel.key for channel in step.channels] == ["data", "compute", "other"]
     assert parts == pytest.approx([0.02, 0.07, 0.01])
+
+
+def test_a_loss_that_is_no_number_breaks_the_curve():
+    """Its times and first steps are told, and no thinning closes the gap; a loss that stays a number has none."""
+    loss = charts(nan_run())["loss"]
+    thinned = thin(loss, 12)
+
+    assert [one.step for one in loss.nonfinite] == [241, 481]
+    assert [one.since for one in loss.nonfinite] == pytest.approx([27.9, 51.9])
+    assert [one.until for one in loss.nonfinite] == pytest.approx([32.9, 58.9])
+    assert None in thinned.channel("last").values[2:-2]
+    assert charts(leaking_run())["loss"].nonfinite == ()
+
+
+def test_a_loss_that_never_was_a_number_has_its_chart():
+    """It is the one that somebody looks for."""
+    record = ordinary_run()
+    for line in record.timeline:
+        if line["k"] == "steps":
+            line["bad_loss"] = line["first"]
+
+    loss = charts(record.exit(60, 0))["loss"]
+
+    assert set(loss.channel("last").values) == {None}
+    assert [one.step for one in loss.nonfinite] == [1]
 
 
 def test_a_hang_is_a_pace_that_falls_to_zero():

@@ -107,13 +107,118 @@ def test_a_link_among_the_runs_is_not_followed(served, tmp_path):
     assert "r-0077" not in [row["id"] for row in served.json("/api/runs")["runs"]]
 
 
-def test_only_reading_is_possible(served):
-    """There is nothing to post, put or delete."""
-    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
-        connection = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=600)
-        connection.request(method, "/api/run/r-0001", headers={"Cookie": served.cookie})
+def send(served, method, path, said=None, **headers):
+    """A request as our own page makes it, but for the headers that are given; None leaves one out."""
+    own = {"Cookie": served.cookie, "Holter-Change": "1", "Origin": served.base, "Content-Type": "application/json"}
+    own |= {name.replace("_", "-"): value for name, value in headers.items()}
+    connection = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=600)
+    body = said if isinstance(said, bytes) else json.dumps(said or {})
+    connection.request(method, path, body, {name: value for name, value in own.items() if value is not None})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
 
-        assert connection.getresponse().status == 501
+
+def test_tags_a_note_and_deletion_are_all_that_can_be_changed(served):
+    """Other methods and other addresses lead nowhere."""
+    for method in ("PUT", "PATCH", "OPTIONS", "TRACE"):
+        assert send(served, method, "/api/run/r-0001")[0] == 501
+    for method, path in (
+        ("POST", "/api/run/r-0001"), ("POST", "/api/run/r-0001/name"), ("DELETE", "/api/run/r-0001/note"),
+        ("DELETE", "/api/run/../../secret.txt"), ("DELETE", "/api/run/r-0099"), ("POST", "/api/runs"),
+    ):  # fmt: skip
+        assert send(served, method, path, {"note": "x"})[0] == 404, path
+    assert served.json("/api/run/r-0001")["run"]["note"] == ""
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Cookie": None},
+        {"Cookie": "holter-1=x"},
+        {"Holter_Change": None},  # a form or a script of another page, which the browser lets through with the cookie
+        {"Origin": None},
+        {"Origin": "http://127.0.0.1:1"},  # another server on this machine
+        {"Origin": "null"},
+        {"Authorization": "Bearer wrong", "Cookie": None},
+        {"Host": "evil.example", "Origin": "http://evil.example"},
+    ],
+)
+def test_a_change_needs_the_token_and_our_own_page(served, headers):
+    """The cookie that a browser sends along by itself is not enough."""
+    assert send(served, "DELETE", "/api/run/r-0001", **headers)[0] == 403
+    assert send(served, "POST", "/api/run/r-0001/tags", {"add": ["x"]}, **headers)[0] == 403
+    assert served.json("/api/run/r-0001")["run"]["tags"] == []
+
+
+def test_a_program_with_the_token_may_change_too(served):
+    """As a bearer's, without being a page."""
+    headers = {"Cookie": None, "Origin": None, "Holter_Change": None, "Authorization": f"Bearer {served.token}"}
+
+    assert send(served, "POST", "/api/run/r-0001/tags", {"add": ["x"]}, **headers)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"{", b"[]", b'{"add": "x"}', b'{"add": [1]}', b'{"add": {"a": 1}}', b"\xff", b"{" * 5000, b"x" * 100_000],
+)
+def test_a_change_that_makes_no_sense_is_refused(served, said):
+    """Whatever comes; nothing is written and the server goes on."""
+    status, _body = send(served, "POST", "/api/run/r-0001/tags", said)
+
+    assert status == (200 if said == b"" else 400)
+    assert served.json("/api/run/r-0001")["run"]["tags"] == []
+
+
+def test_what_is_written_on_a_run_is_what_the_command_line_writes(served):
+    """The same labels, the same limits, told in the same words; whoever has the list open hears of it."""
+    connection = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=600)
+    connection.request("GET", "/events", headers={"Cookie": served.cookie})
+    news = connection.getresponse()
+    served.json("/api/runs")
+    tagged = send(served, "POST", "/api/run/r-0001/tags", {"add": ["best", "<b>"], "remove": ["old"]})
+    noted = send(served, "POST", "/api/run/r-0001/note", {"note": "a\nb"})
+    too_long = send(served, "POST", "/api/run/r-0001/note", {"note": "x" * 5000})
+    environ = {**os.environ, "HOLTER_HOME": str(served.home)}
+    subprocess.run([*HOLTER, "tag", "r-0002", "cli"], env=environ, check=True)
+    told = _until(news, lambda text: '"cli"' in text)
+
+    assert json.loads(tagged[1]) == {"name": "", "tags": ["best", "<b>"], "note": ""}
+    assert (noted[0], too_long[0]) == (200, 409)
+    assert b"5,000 letters; 4,000 fit" in too_long[1]
+    assert '"best"' in told
+    rows = {row["id"]: row for row in served.json("/api/runs")["runs"]}
+    assert (rows["r-0001"]["note"], rows["r-0002"]["tags"]) == ("a\nb", ["cli"])
+    assert served.json("/api/run/r-0001")["run"]["note"] == "a\nb"
+
+
+def test_a_run_is_deleted_for_good_but_not_one_that_is_on(served, holter, serve, wait_for):
+    """As `holter rm` does it; its number is not given again."""
+    assert send(served, "DELETE", "/api/run/r-0002") == (200, b'{"deleted": "r-0002"}')
+    assert [row["id"] for row in served.json("/api/runs")["runs"]] == ["r-0001"]
+    assert not (served.home / "runs" / "r-0002").exists()
+    assert keep(healthy_run(), served.home).name == "r-0003"
+    run = holter.start("run", "-q", "--", "sleep", "600")
+    meta = wait_for(lambda: next(holter.home.rglob("r-0004/record.json"), None), "its record")
+    status, said = send(serve(holter.home), "DELETE", "/api/run/r-0004")
+    run.terminate()
+    run.wait(600)
+
+    assert status == 409
+    assert b"still being recorded" in said
+    assert meta.exists()
+
+
+@pytest.mark.parametrize("path", ["/", "/run/r-0001", "/api/runs", "/api/run/r-0001/charts", "/events", "/metrics"])
+def test_head_is_answered_as_get_without_the_body(served, path):
+    """For whoever only asks whether it is there; a connection that stays can be used again."""
+    connection = http.client.HTTPConnection(served.base.removeprefix("http://"), timeout=600)
+    connection.request("HEAD", path, headers={"Cookie": served.cookie})
+    answer = connection.getresponse()
+
+    assert (answer.status, answer.read()) == (200, b"")
+    connection.request("HEAD", "/nowhere", headers={"Cookie": served.cookie})
+    assert connection.getresponse().status == 404
+    assert served.ask(path.replace("/events", "/"), Cookie="")[0] == 403
 
 
 def test_the_page_may_run_only_its_own_scripts_and_talk_only_to_its_server(served):

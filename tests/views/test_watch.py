@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -15,7 +16,7 @@ import pytest
 from build import GB, exception, memory, ordinary_run
 from tests.conftest import HOLTER
 from tests.views.conftest import keep
-from tests.views.records import hanging_run, healthy_run, leaking_run
+from tests.views.records import hanging_run, healthy_run, leaking_run, slow_run
 
 pytest.importorskip("textual")
 
@@ -343,6 +344,22 @@ def test_in_a_terminal_of_sixteen_colours(tmp_path, terminal):
     assert screen.process.wait(600) == 0
     assert re.search(rb"\x1b\[(?:[\d;]*;)?31[;m]", screen.seen)
     assert not re.search(rb"[34]8;[25];", screen.seen)
+
+
+def test_the_list_has_the_verdicts_of_ls(tmp_path, terminal):
+    """Of runs that have ended, the ending and the first finding, in the same words; slow is told apart from failed."""
+    for made in (leaking_run(), healthy_run(), slow_run()):
+        keep(made, tmp_path)
+    screen = terminal(tmp_path, COLUMNS="250", LINES="30")
+    environ = {**os.environ, "HOLTER_HOME": str(tmp_path)}
+    listed = subprocess.run([*HOLTER, "ls", "--json"], env=environ, capture_output=True, text=True, check=True).stdout
+    rows = [json.loads(line) for line in listed.splitlines()]
+
+    assert [row["ending"] for row in rows] == ["completed", "completed", "oom-killed"]
+    for row in rows:
+        screen.until(re.escape(row["ending"]).encode())
+        screen.until(re.escape(row["why"][:12]).encode())
+    screen.until(b"!")
 
 
 def test_no_color_is_obeyed(tmp_path, terminal):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import click
 
@@ -24,20 +23,18 @@ def command(run: str, text: str | None, remove: bool) -> None:
     be written to.
     """
     from holter.errors import UsageError
-    from holter.record.labels import NOTE_LETTERS, change_labels, read_labels
+    from holter.record.labels import Labels, change_labels, noted, read_labels
     from holter.record.reader import find
-    from holter.units import count
     from holter.views.plain import clean, encodable
 
     if remove and text is not None:
         raise UsageError("--remove takes no text", "Write a new note, or take the old one away")
-    if text is not None and len(text) > NOTE_LETTERS:
-        raise UsageError(f"the note has {count(len(text))} letters; {count(NOTE_LETTERS)} fit", "Write less")
+    noted(Labels(), text or "")
     if text is not None and not text.strip():
         raise UsageError("the note is empty", f"To take the old one away: holter note {run} --remove")
     folder = find(run)
     if remove or text is not None:
-        change_labels(folder, lambda labels: replace(labels, note=text or ""))
+        change_labels(folder, lambda labels: noted(labels, text or ""))
         print(f"{folder.name}: note {'taken away' if remove else 'written'}")
         return
     note = read_labels(folder).note

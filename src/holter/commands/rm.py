@@ -19,7 +19,7 @@ def command(runs: tuple[str, ...]) -> None:
     """
     from holter.errors import UnknownRun
     from holter.record import place
-    from holter.record.kept import delete, kept_run
+    from holter.record.kept import delete, kept_run, refuse_if_live
     from holter.record.reader import find, named
     from holter.units import size
 
@@ -35,11 +35,7 @@ def command(runs: tuple[str, ...]) -> None:
             raise UnknownRun(f"{name!r} is not one of the runs in {base}", "See the runs with: holter ls")
         chosen[folder] = kept_run(folder)
     for run in chosen.values():
-        if run.live:
-            raise HolterError(
-                f"{run.id} is still being recorded, or was a few minutes ago",
-                "Nothing was deleted. End the run first; if its recorder was killed, try again in ten minutes",
-            )
+        refuse_if_live(run)
     for folder, run in chosen.items():
         delete(folder)
         print(f"{run.id} deleted ({size(run.taken)})")

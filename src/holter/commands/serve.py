@@ -27,7 +27,7 @@ def command(host: str, port: int | None) -> None:
 
     Only this machine can reach it, and only with the token in the address that is printed. With --host 0.0.0.0 others
     can reach it too, if they have the token; it travels unencrypted, so a tunnel is better: ssh -L 8642:localhost:8642.
-    It only reads: no run is ever touched by it.
+    No training is ever touched by it; tags, notes and the deletion of records are all that can be changed.
 
     The token is new at every start, unless HOLTER_TOKEN has one of 16 characters or more. Numbers for Prometheus are
     at /metrics, with the token as a bearer's.
@@ -44,7 +44,10 @@ def command(host: str, port: int | None) -> None:
     server.watcher.start()
     try:
         if host not in ("127.0.0.1", "localhost", "::1"):
-            click.echo(f"holter: on {host}: whoever has this address with its token can read every run", err=True)
+            click.echo(
+                f"holter: on {host}: whoever has this address with its token can read, tag and delete every run",
+                err=True,
+            )
         if not has_charts():
             click.echo("holter: no charts: this build of Holter has no chart library", err=True)
         click.echo("holter: every run, live, until Ctrl-C; open this address in a browser", err=True)

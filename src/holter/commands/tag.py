@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
 from holter.commands._complete import complete_run
@@ -21,23 +19,11 @@ def command(run: str, tags: tuple[str, ...], remove: bool) -> None:
     Exits with 0 when the tags are written, 2 when one can't be a tag, 3 when there is no such run, 6 when the record is
     another user's or can't be written to.
     """
-    from holter.errors import UsageError
-    from holter.record.labels import MOST_TAGS, TAG_LETTERS, Labels, change_labels, tag_of
+    from holter.record.labels import Labels, change_labels, tagged
     from holter.record.reader import find
-    from holter.units import count
 
-    for tag in tags:
-        if tag_of(tag) != "-".join(tag.split()) or not tag.strip():
-            raise UsageError(f"{tag[:60]!r} can't be a tag", f"A tag has 1 to {TAG_LETTERS} letters that can be seen")
-    given = [tag_of(tag) for tag in tags]
-
-    def changed(labels: Labels) -> Labels:
-        kept = [tag for tag in labels.tags if tag not in given]
-        every = kept if remove else [*dict.fromkeys([*labels.tags, *given])]
-        if len(every) > MOST_TAGS:
-            raise UsageError(f"that makes {count(len(every))} tags; {MOST_TAGS} fit", "Take some away with: --remove")
-        return replace(labels, tags=tuple(every))
-
+    add, gone = ((), tags) if remove else (tags, ())
+    tagged(Labels(), add, gone)  # a tag that can't be one is told before it is told that there is no such run
     folder = find(run)
-    written = change_labels(folder, changed).tags
+    written = change_labels(folder, lambda labels: tagged(labels, add, gone)).tags
     print(f"{folder.name}: {', '.join(written) or 'no tags'}")

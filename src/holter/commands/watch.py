@@ -50,6 +50,7 @@ def command(run: str | None) -> None:
     def watched(which: str | Path) -> Watched:
         return Watched(which if isinstance(which, Path) else runs.folder(which), reading, written)
 
+    watcher.start()
     try:
         WatchApp(watcher, watched, first).run()
     finally:

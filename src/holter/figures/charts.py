@@ -5,25 +5,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from holter.diagnosis.core.evidence import series
 from holter.diagnosis.core.examined import Examined, examined
-from holter.diagnosis.core.progress import last_sample, windows_of
+from holter.diagnosis.core.progress import last_sample, progress_of, windows_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.ending.exits import ended_at
 from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.diagnosis.memory.memory import MemoryCurve, allocated_curve, device_curve, memory_curve
 from holter.figures.clock import Clock, clock_of
-from holter.figures.shape import Ahead, Chart, Points, chart_of, thin
+from holter.figures.shape import Ahead, Chart, Nonfinite, Points, Readings, chart_of, thin
 from holter.finding import Ending
 from holter.record.events.agent import AgentHello
 from holter.record.events.recorder import ForecastTold
-from holter.record.events.timeline import Apple, MachineMemory, Nvidia, Pressure, Processes
+from holter.record.events.timeline import Apple, MachineMemory, Nvidia, Pressure, Processes, StepWindow
 from holter.units import size
 
 _MOST_SPANS = 1500
+_MOST_NONFINITE = 100  # spans of a loss that is non-finite now and then
 
 
 def charts_of(record: RecordLike, ending: Ending, clock: Clock | None = None) -> list[Chart]:
@@ -67,15 +69,37 @@ def rate_chart(record: Examined, start: float) -> Chart | None:
 
 
 def loss_chart(record: Examined, start: float) -> Chart | None:
-    """The loss as it was last known in each window, and the lowest and highest of the window."""
-    losses = [(line.m, line.loss) for line in windows_of(record)]
-    last = [(m, loss.last) for m, loss in losses if loss.last is not None]
-    lowest = [(m, loss.min) for m, loss in losses if loss.min is not None]
-    highest = [(m, loss.max) for m, loss in losses if loss.max is not None]
-    lines = [("last", "loss", last)]
+    """The loss as it was last known in each window, its lowest and highest there, and where it was NaN or infinite."""
+    pid = progress_of(record).pid
+    known = [
+        line
+        for line in record.of(StepWindow)
+        if line.pid == pid and (line.bad_loss is not None or (line.n and line.loss.last is not None))
+    ]
+    # Where it was non-finite the curve is broken, and not drawn on to the next number.
+    last = [(line.m, line.loss.last) for line in known]
+    lowest = [(line.m, line.loss.min) for line in known]
+    highest = [(line.m, line.loss.max) for line in known]
+    lines: list[tuple[str, str, Readings]] = [("last", "loss", last)]
     if not last == lowest == highest:
         lines += [("min", "lowest", lowest), ("max", "highest", highest)]
-    return chart_of("loss", "Loss", "number", start, lines)
+    return chart_of("loss", "Loss", "number", start, lines, nonfinite=_nonfinite(known, start))
+
+
+def _nonfinite(windows: list[StepWindow], start: float) -> tuple[Nonfinite, ...]:
+    """From when to when the loss was NaN or infinite, each time with its first step."""
+    found: list[Nonfinite] = []
+    before = start
+    for line in windows:
+        # It was a number up to the window before; a reading that came late tells of a time before itself.
+        begun = max(before, line.m - (line.sum or 0.0)) - start
+        if line.bad_loss is not None:
+            if found and found[-1].until >= before - start:
+                found[-1] = replace(found[-1], until=line.m - start)
+            else:
+                found.append(Nonfinite(begun, line.m - start, line.bad_loss))
+        before = line.m
+    return tuple(found[-_MOST_NONFINITE:])
 
 
 def step_chart(record: Examined, start: float) -> Chart | None:

@@ -15,6 +15,7 @@ from holter.figures.clock import Clock, clock_of
 from holter.figures.marks import events_json, finding_json, interventions_json
 from holter.figures.now import alarm_of, figures_of, now_of, phase_time
 from holter.figures.summary import summary_of
+from holter.figures.tone import tone_of
 from holter.finding import Verdict
 from holter.record.privacy import mask_text
 
@@ -34,6 +35,7 @@ def words_of(record: RecordLike, verdict: Verdict, clock: Clock | None = None) -
         "ending": {key: value for key, value in asdict(verdict.ending).items() if key != "evidence"},
         "evidence": _of_the_ending(verdict),
         "healthy": verdict.healthy,
+        "tone": tone_of(verdict),
         "findings": [finding_json(table, finding, clock) for finding in verdict.findings],
         "interventions": interventions_json(verdict, clock),
         "events": events_json(table, clock),

@@ -26,6 +26,8 @@ def now_of(record: RecordLike) -> dict[str, Any]:
         "step": f"{count(progress.step)}{f' of {count(planned)}' if planned else ''}" if progress.step else "",
         "phase": progress.phase,
         "memory": size(held) if held is not None else "",
+        "done": progress.step,
+        "bytes": held,
         "full": short(held / memory.limit) if held is not None and memory is not None and memory.limit else None,
     }
 
@@ -77,7 +79,11 @@ def figures_of(record: Examined, shown: Figures) -> list[Figure]:
         usual = times[len(times) // 2]
         found.append(Figure("step", "usual step", duration(usual), f"{rate(1 / usual)} a second"))
     losses = [loss for line in windows if (loss := line.loss.last) is not None]
-    if losses:
+    told = [line for line in windows if line.loss.last is not None or line.bad_loss is not None]
+    if told and told[-1].loss.last is None:
+        number = f"before that {losses[-1]:.4g}" if losses else ""
+        found.append(Figure("loss", "last loss", "NaN or Inf", number))
+    elif losses:
         found.append(Figure("loss", "last loss", f"{losses[-1]:.4g}"))
     if shown.peak_memory:
         of = size(shown.memory_limit) if shown.memory_limit else ""

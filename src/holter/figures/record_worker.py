@@ -27,6 +27,7 @@ from holter.figures.shape import Chart
 from holter.figures.summary import summary_of
 from holter.finding import Verdict
 from holter.record.follow import Follower
+from holter.record.labels import read_labels
 from holter.record.reader import Record, open_record
 from holter.record.recent import recent
 from holter.units import duration
@@ -76,6 +77,9 @@ class OpenRun:
             self._words = words_of(self._table, self._verdict, self.clock)
             # A record that was copied from elsewhere is known here by its folder.
             self._words["run"]["id"] = self.folder.name
+        # What people write on a run changes nothing of the record: it is read each time.
+        labels = read_labels(self.folder)
+        self._words["run"] |= {"tags": list(labels.tags), "note": labels.note}
         return self._words
 
 
@@ -120,7 +124,8 @@ class RecordWorker:
 
     def _charts(self, request: dict[str, Any]) -> dict[str, Any]:
         run = self._opened(Path(request["folder"]), fresh=False)
-        charts = charts_json(run.charts, _columns(request), request.get("begin"), request.get("end"))
+        wanted = [chart for chart in run.charts if request.get("chart") in (None, chart.key)]
+        charts = charts_json(wanted, _columns(request), request.get("begin"), request.get("end"))
         return {"clock": run.clock.as_json(), "charts": charts}
 
     def _opened(self, folder: Path, *, fresh: bool = True) -> OpenRun:
@@ -136,7 +141,8 @@ class RecordWorker:
 
 
 def _columns(request: dict[str, Any]) -> int:
-    return max(50, min(2000, int(request.get("columns") or 600)))
+    # One chart may be asked for as finely as it was recorded, to be saved as numbers.
+    return max(50, min(100_000 if request.get("chart") else 2000, int(request.get("columns") or 600)))
 
 
 def main() -> None:

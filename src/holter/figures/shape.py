@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 Unit = Literal["bytes", "percent", "rate", "seconds", "number"]
 Points = Iterable[tuple[float, float]]
+Readings = Iterable[tuple[float, float | None]]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,15 @@ class Ahead:
 
 
 @dataclass(frozen=True)
+class Nonfinite:
+    """A time in which the value was NaN or infinite, and the step at which that began."""
+
+    since: float
+    until: float
+    step: int
+
+
+@dataclass(frozen=True)
 class Chart:
     """Channels over the same times, in seconds since the run began."""
 
@@ -46,6 +56,7 @@ class Chart:
     limit_label: str = ""
     stacked: bool = False
     ahead: tuple[Ahead, ...] = ()
+    nonfinite: tuple[Nonfinite, ...] = ()
 
     def channel(self, key: str) -> Channel | None:
         return next((channel for channel in self.channels if channel.key == key), None)
@@ -63,12 +74,13 @@ class Chart:
             ],
             "limit": limit,
             "stacked": self.stacked,
+            "nonfinite": [{key: short(value) for key, value in vars(one).items()} for one in self.nonfinite],
             "ahead": [{key: short(value) for key, value in vars(one).items()} for one in self.ahead],
         }
 
 
 def chart_of(
-    key: str, title: str, unit: Unit, start: float, lines: Iterable[tuple[str, str, Points]], **more: Any
+    key: str, title: str, unit: Unit, start: float, lines: Iterable[tuple[str, str, Readings]], **more: Any
 ) -> Chart | None:
     """Set lines that were read at different times on one axis; None where none of them has two readings."""
     named = [(name, label, dict(points)) for name, label, points in lines]
@@ -93,7 +105,9 @@ def thin(chart: Chart, columns: int, begin: float | None = None, end: float | No
     times = chart.times
     first = 0 if begin is None else max(0, bisect_left(times, begin) - 1)
     after = len(times) if end is None else min(len(times), bisect_right(times, end) + 1)
-    kept = _kept(chart, columns, first, after)
+    # However short a time without a number was: the line breaks off there.
+    breaks = [bisect_left(times, one.until - 1e-6) for one in chart.nonfinite]
+    kept = sorted({*_kept(chart, columns, first, after), *(at for at in breaks if first <= at < after)})
     if len(kept) == len(times):
         return chart
     channels = tuple(Channel(one.key, one.label, tuple(one.values[at] for at in kept)) for one in chart.channels)

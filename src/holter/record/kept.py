@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holter.errors import DamagedRecord
+from holter.errors import DamagedRecord, HolterError
 from holter.record import labels, place
 from holter.record.recent import recent
 
@@ -76,6 +76,15 @@ def _is_mine(folder: Path) -> bool:
         return os.lstat(folder).st_uid == os.geteuid()
     except OSError:
         return False  # deleted meanwhile
+
+
+def refuse_if_live(run: Kept) -> None:
+    """Raise the reason why a run that is on is not deleted."""
+    if run.live:
+        raise HolterError(
+            f"{run.id} is still being recorded, or was a few minutes ago",
+            "Nothing was deleted. End the run first; if its recorder was killed, try again in ten minutes",
+        )
 
 
 def delete(folder: Path) -> None:

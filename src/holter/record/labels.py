@@ -8,12 +8,13 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holter.errors import HolterError, NotPermitted
+from holter.errors import HolterError, NotPermitted, UsageError
 from holter.record import lines
+from holter.units import count
 
 FILE = "labels.json"
 NAME_LETTERS, TAG_LETTERS, MOST_TAGS, NOTE_LETTERS = 100, 40, 20, 4_000
@@ -92,6 +93,25 @@ def _cleaned(name: Any, tags: Iterable[Any], note: Any) -> Labels:
     rows = note.splitlines() if isinstance(note, str) else []
     kept = "\n".join(_line(row, NOTE_LETTERS) for row in rows)[:NOTE_LETTERS].strip()
     return Labels(_line(name, NAME_LETTERS), tuple(shown)[:MOST_TAGS], kept)
+
+
+def tagged(labels: Labels, add: Iterable[str], remove: Iterable[str] = ()) -> Labels:
+    """The labels with these tags, and without those; raises UsageError where one can't be a tag or too many come up."""
+    for tag in (*add, *remove):
+        if tag_of(tag) != "-".join(tag.split()) or not tag.strip():
+            raise UsageError(f"{tag[:60]!r} can't be a tag", f"A tag has 1 to {TAG_LETTERS} letters that can be seen")
+    gone = {tag_of(tag) for tag in remove}
+    kept = [tag for tag in dict.fromkeys((*labels.tags, *map(tag_of, add))) if tag not in gone]
+    if len(kept) > MOST_TAGS:
+        raise UsageError(f"that makes {count(len(kept))} tags; {MOST_TAGS} fit", "Take some away first")
+    return replace(labels, tags=tuple(kept))
+
+
+def noted(labels: Labels, note: str) -> Labels:
+    """The labels with this note, or with none; raises UsageError where it is too long."""
+    if len(note) > NOTE_LETTERS:
+        raise UsageError(f"the note has {count(len(note))} letters; {count(NOTE_LETTERS)} fit", "Write less")
+    return replace(labels, note=note)
 
 
 def tag_of(said: Any) -> str:

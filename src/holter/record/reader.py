@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -148,7 +149,7 @@ def settle(record: Record, folder: Path, *, output: bool = True) -> None:
         record.output = read_tail(folder / place.TAIL).decode("utf-8", "replace")
     # What `holter attach` has left running is recorded no longer.
     ended = any(line["k"] in ("end", "detached") for line in record.events)
-    alive = not ended and _same_machine(record.meta) and recorder_alive(record.meta)
+    alive = not ended and may_be_live(record.meta)
     record.live = alive
     record.recorder_lost = not ended and not alive
 
@@ -204,10 +205,16 @@ def _segment(folder: Path, segment: str) -> tuple[str, bytes, bool]:
     return plain, b"", True
 
 
+def may_be_live(meta: dict[str, Any]) -> bool:
+    """Tell by the facts of the start alone whether a run could still be on: its recorder is here, and alive."""
+    return _same_machine(meta) and recorder_alive(meta)
+
+
 def _same_machine(meta: dict[str, Any]) -> bool:
     return meta.get("host") == socket.gethostname() and meta.get("boot_id") in (None, boot_id())
 
 
+@cache
 def boot_id() -> str | None:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -13,7 +13,8 @@ from holter.units import count, duration
 from holter.views.plain import clean, kept
 
 _MOST_EVIDENCE, _MOST_FRAMES, _MOST_EVENTS, _MOST_OUTPUT = 6, 8, 6, 40
-_TONES = {"good": "green", "bad": "bold red", "wait": "yellow"}
+_TONES = {"good": "green", "slow": "yellow", "bad": "bold red", "wait": "cyan"}
+_SIGNS = {"good": "✓", "slow": "!", "bad": "✗", "wait": "●"}
 
 
 def tone_of(document: dict[str, Any]) -> tuple[str, str]:
@@ -21,7 +22,7 @@ def tone_of(document: dict[str, Any]) -> tuple[str, str]:
     if document["run"]["live"]:
         bad = any(one["grade"] != "hypothesis" for one in document["findings"])
         return ("●", "bold red") if bad else ("●", "green")
-    return ("✓", "green") if document["healthy"] else ("✗", "bold red")
+    return _SIGNS.get(document["tone"], "·"), _TONES.get(document["tone"], "")
 
 
 def head_of(document: dict[str, Any], width: int) -> Text:
@@ -46,7 +47,7 @@ def head_of(document: dict[str, Any], width: int) -> Text:
 
 def _figure(figure: dict[str, Any]) -> Text:
     of = clean(figure["of"])
-    part = f" ({of})" if figure["key"] == "step" else f" of {of}"
+    part = f" ({of})" if figure["key"] in ("step", "loss") else f" of {of}"
     return Text.assemble(
         (f"{clean(figure['label'])} ", "dim"), (clean(figure["value"]), "bold"), (part if of else "", "dim")
     )
@@ -168,7 +169,7 @@ def row_of(row: dict[str, Any]) -> list[Text]:
     started = row.get("started")
     known = isinstance(started, (int, float)) and 0 < started < 4e9
     began = time.strftime("%m-%d %H:%M", time.localtime(started)) if known else ""
-    sign = {"good": "✓", "bad": "✗", "wait": "●"}.get(row["tone"], "·")
+    sign = _SIGNS.get(row["tone"], "·")
     cells = (row["id"], row.get("name", ""), began, row.get("lasted", ""), row.get("step", ""), row.get("memory", ""))
     why = clean(row.get("why") or row.get("words") or "")
     about = "yellow" if row["tone"] == "wait" and row.get("why") else "" if row.get("why") else "dim"

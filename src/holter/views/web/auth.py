@@ -6,7 +6,10 @@ import hmac
 import ipaddress
 import secrets
 import socket
+from email.message import Message
 from http.cookies import CookieError, SimpleCookie
+
+CHANGE = "Holter-Change"  # a header: only a page of ours can send it
 
 
 class Auth:
@@ -51,6 +54,17 @@ class Auth:
         """For a program that collects numbers, and keeps no cookies."""
         kind, _, given = (header or "").partition(" ")
         return kind.lower() == "bearer" and self.is_token(given.strip())
+
+    def may_change(self, headers: Message) -> bool:
+        """Tell whether a request that changes something is of our own page, or of a program that has the token.
+
+        The cookie alone will not do: a browser sends it along for any page on this machine, whatever its port. Such a
+        page can't add a header of its own without being asked first who it is, and its origin is another.
+        """
+        if self.has_bearer(headers.get("Authorization")):
+            return True
+        own = (headers.get("Origin") or "").partition("://")[2]
+        return self.has_cookie(headers.get("Cookie")) and CHANGE in headers and own == (headers.get("Host") or "")
 
     def cookie(self) -> str:
         return f"{self._cookie}={self.token}; HttpOnly; SameSite=Lax; Path=/"

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 _LIBRARY = ("uPlot.iife.min.js", "uPlot.min.css")
-_ONLY_SERVED = ("main.js", "runs.js", "compare.js")
+_ONLY_SERVED = ("main.js", "runs.js", "compare.js", "server.js", "labels.js", "dialog.js")
 _TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _HEAD = (
     '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -1,4 +1,4 @@
-"""The server of the pages: standard library, read only, one thread for each page that is open."""
+"""The server of the pages: standard library, one thread for each page that is open; it reads, and labels or deletes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from holter.errors import HolterError
 from holter.views.web import metrics, page
 from holter.views.web.auth import Auth
 from holter.views.web.reading import Reading, Unreadable
@@ -21,8 +22,13 @@ from holter.views.web.watcher import Runs, Watcher
 _MOST_READERS = 128
 _STRANGERS_HAVE = 10.0  # seconds to show the token
 _HEARTBEAT = 15.0
+_MOST_SAID = 64_000  # bytes of a request
 _RUN = re.compile(r"/api/run/([^/]+)(?:/(charts|words))?")
-_PAGES = re.compile(r"/|/run/[^/]+|/compare/[^/]+/[^/]+")
+_CHANGES = {
+    "POST": re.compile(r"/api/run/([^/]+)/(tags|note)"),
+    "DELETE": re.compile(r"/api/run/([^/]+)()"),
+}
+_PAGES = re.compile(r"/|/run/[^/]+|/compare(?:/[^/]+){2,8}")
 _NO_TOKEN = (
     "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'><title>Holter</title>"
     "<link rel=stylesheet href=/page/style.css><div class=notice><h1>This page needs its token</h1>"
@@ -94,6 +100,10 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 60
     known = False  # whether this connection has shown the token
 
+    def do_HEAD(self) -> None:
+        """As GET, without what would follow: a link checker or a proxy only asks whether it is there."""
+        self.do_GET()
+
     def do_GET(self) -> None:
         address = urlsplit(self.path)
         asked = {name: values[0] for name, values in parse_qs(address.query, max_num_fields=20).items()}
@@ -140,6 +150,53 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._respond(404, "application/json", b'{"error":"there is no such run"}')
 
+    def do_POST(self) -> None:
+        self._change()
+
+    def do_DELETE(self) -> None:
+        self._change()
+
+    def _change(self) -> None:
+        """Write tags or a note on a run, or delete it: with the token, and from our own page."""
+        auth = self.server.auth
+        self.close_connection = True  # what was sent along may not have been read to its end
+        found = _CHANGES[self.command].fullmatch(urlsplit(self.path).path)
+        if not auth.knows_host(self.headers.get("Host")) or not auth.may_change(self.headers):
+            self._respond(403, "text/plain", b"A change needs the token, and comes from a page of this server.\n")
+        elif found is None or found[1] not in self.server.runs.ids():
+            self._respond(404, "application/json", b'{"error":"there is no such run"}')
+        else:
+            self.known = True
+            self.server.let_in(self.connection)
+            try:
+                self._json(json.dumps(self._changed(found[1], found[2])).encode())
+            except ValueError:
+                self._respond(400, "application/json", b'{"error":"this is not what a change looks like"}')
+            except HolterError as error:
+                self._respond(409, "application/json", json.dumps({"error": str(error)}).encode())
+
+    def _changed(self, run: str, what: str) -> dict[str, Any]:
+        runs, said = self.server.runs, self._said()
+        if what == "tags":
+            runs.tag(run, _texts(said.get("add")), _texts(said.get("remove")))
+        elif what == "note":
+            (note,) = _texts([said.get("note")])
+            runs.note(run, note)
+        else:
+            runs.delete(run)
+        self.server.watcher.rows()  # whoever has the list open is told
+        return runs.labels(run) if what else {"deleted": run}
+
+    def _said(self) -> dict[str, Any]:
+        """What came with the request: JSON, and not much of it."""
+        length = int(self.headers.get("Content-Length") or 0)
+        if not 0 <= length <= _MOST_SAID:
+            raise ValueError(length)
+        said = json.loads(self.rfile.read(length) or b"{}")
+        if not isinstance(said, dict):
+            raise ValueError("not an object")
+        return said
+
     def _metrics(self) -> None:
         runs, rows = self.server.runs, self.server.watcher.rows()
         gauges = {row["id"]: runs.gauges(row["id"]) for row in rows if row["live"]}
@@ -158,6 +215,7 @@ class Handler(BaseHTTPRequestHandler):
         for name in ("columns", "begin", "end"):
             number = _number(asked.get(name))
             request |= {name: number} if number is not None else {}
+        request |= {"chart": asked["chart"]} if "chart" in asked else {}
         try:
             answer, took = self.server.reading.ask(**request)
         except Unreadable as error:
@@ -173,6 +231,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         self._head(200, "text/event-stream", Cache_Control="no-store", Connection="close")
         self.close_connection = True
+        if self.command == "HEAD":
+            return
         reader = self.server.watcher.join(run)
         try:
             self.wfile.write(b"retry: 2000\n\n")
@@ -181,7 +241,8 @@ class Handler(BaseHTTPRequestHandler):
                     kind, text = reader.news.get(timeout=_HEARTBEAT)
                     self.wfile.write(f"event: {kind}\ndata: {text}\n\n".encode())
                 except queue.Empty:
-                    self.wfile.write(b": still here\n\n")
+                    # An event, no comment: a page that has slept knows by its absence that it hears nothing any more.
+                    self.wfile.write(b"event: beat\ndata:\n\n")
         except OSError:
             pass
         finally:
@@ -192,7 +253,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _respond(self, status: int, kind: str, body: bytes, **headers: str) -> None:
         self._head(status, kind, Content_Length=str(len(body)), Cache_Control="no-store", **headers)
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _head(self, status: int, kind: str, **headers: str) -> None:
         self.send_response(status)
@@ -214,6 +276,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
         """Say nothing: the terminal is for the address."""
+
+
+def _texts(said: Any) -> list[str]:
+    """A list of texts; raises ValueError for anything else."""
+    found = [] if said is None else said
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError("not a list of texts")
+    return found
 
 
 def _number(text: str | None) -> float | None:

@@ -6,7 +6,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,12 +20,18 @@ _COST = 12.0  # a run is shown anew at most once in so many times what that cost
 
 
 class Runs(Protocol):
-    """The records, as far as a list of them goes."""
+    """The records, as far as a list of them goes, and what may be done to them."""
 
     def ids(self) -> list[str]: ...
     def folder(self, run: str) -> Path: ...
+    def first_row(self, run: str) -> Row: ...
     def quick_row(self, run: str) -> Row: ...
+    def labels(self, run: str) -> Row: ...
+    def labelled(self, run: str) -> int: ...
     def written(self, run: str) -> tuple[int, ...]: ...
+    def tag(self, run: str, add: Sequence[str], remove: Sequence[str]) -> None: ...
+    def note(self, run: str, text: str) -> None: ...
+    def delete(self, run: str) -> None: ...
     def gauges(self, run: str) -> dict[str, float]: ...
     def meanings(self) -> dict[str, str]: ...
 
@@ -57,6 +63,7 @@ class Watcher:
         self._rows: dict[str, Row] = {}
         self._seen: dict[str, tuple[int, ...]] = {}
         self._checked: dict[str, float] = {}
+        self._labelled: dict[str, int] = {}
         self._published: dict[str, tuple[tuple[int, ...], float]] = {}
         self._due: dict[str, float] = {}
         self._readers: set[Reader] = set()
@@ -135,23 +142,36 @@ class Watcher:
         for run in ids:
             known = self._rows.get(run)
             if known is not None and not known["live"] and not _may_change(known):
+                self._read_labels(run)
                 continue
             written = self._runs.written(run)
             silent = written == self._seen.get(run)
             if known is not None and silent and (not known["live"] or self._rows_at - self._checked[run] < _SILENT):
                 continue
             self._seen[run], self._checked[run] = written, self._rows_at
-            self._put(run, self._quick(run))
+            self._labelled[run] = self._runs.labelled(run)
+            self._put(run, self._quick(run, first=known is None))
         for run in set(self._rows) - set(ids):
             with self._lock:
                 self._rows.pop(run, None)
-            for kept in (self._seen, self._checked, self._due):
+            for kept in (self._seen, self._checked, self._due, self._labelled):
                 kept.pop(run, None)
             self._publish(None, "gone", run)
 
-    def _quick(self, run: str) -> Row:
+    def _read_labels(self, run: str) -> None:
+        """Somebody may write on a run that ended long ago, here or on the command line."""
+        labelled = self._runs.labelled(run)
+        if labelled == self._labelled.get(run):
+            return
+        self._labelled[run] = labelled
+        found = self._runs.labels(run)
+        with self._lock:
+            row = self._rows[run] = {**self._rows[run], **found}
+        self._publish(None, "row", json.dumps(row))
+
+    def _quick(self, run: str, *, first: bool) -> Row:
         try:
-            return self._runs.quick_row(run)
+            return self._runs.first_row(run) if first else self._runs.quick_row(run)
         except Exception as error:  # one record that can't be shown must not end the watch over the others
             why = f"it could not be shown: {type(error).__name__}: {error}"
             return {"id": run, "kind": "unreadable", "tone": "bad", "why": why, "live": False, "known": True}

@@ -1,16 +1,21 @@
 // All charts of a run on one axis: zoom one and all follow, hover one and all read, by time or by step.
 
 import { Chart } from "holter/chart.js";
+import { csvOf, save } from "holter/csv.js";
 import { h } from "holter/dom.js";
 import { clock, count } from "holter/format.js";
+import { stepAt } from "holter/steps.js";
 
 let boards = 0;
 
 export class Board {
   // more(begin, end): a promise of the charts between two times, in finer grain; null where there is no more.
-  constructor({ more = null } = {}) {
+  // fine(key): a promise of one whole chart as it was recorded; null where there is no more than what is shown.
+  constructor({ more = null, fine = null } = {}) {
     this.name = `board-${++boards}`;
     this.more = more;
+    this.fine = fine;
+    this.called = "run";
     this.axis = "time";
     this.window = null;
     this.charts = new Map();
@@ -33,7 +38,7 @@ export class Board {
       {
         class: "board",
         tabindex: 0,
-        "aria-label": "Charts. Keys: plus and minus zoom, arrows move, 0 shows the whole run, x changes the axis.",
+        "aria-label": "Charts. Keys: plus and minus zoom, arrows move, 0 shows the whole run, x changes the axis, comma and full stop read the values before and after.",
         onkeydown: (event) => this.key(event),
       },
       (this.bar = h(
@@ -218,6 +223,20 @@ export class Board {
       .join(" · ");
   }
 
+  // Reads the values at the next place, as a mouse would that moves a fiftieth of the width; said aloud, too.
+  read(by) {
+    const [low, high] = this.range(0, 0);
+    const at = this.at === undefined || this.at < low || this.at > high ? (by > 0 ? low : high) : this.at;
+    this.at = Math.max(low, Math.min(high, at + (by * (high - low)) / 50));
+    this.readout.setAttribute("aria-live", "polite");
+    for (const { plot } of this.charts.values()) plot.setCursor({ left: plot.valToPos(this.at, "x"), top: 20 });
+  }
+
+  async save(key) {
+    const data = (await this.fine?.(key)) ?? this.charts.get(key).data;
+    save(`${this.called}-${key}.csv`, csvOf(data, this.timing, this.axis));
+  }
+
   px(time) {
     return this.charts.values().next().value.plot.valToPos(this.x(time), "x");
   }
@@ -236,26 +255,12 @@ export class Board {
       ArrowLeft: () => this.move(-0.25),
       ArrowRight: () => this.move(0.25),
       x: () => this.by(this.axis === "time" ? "step" : "time"),
+      ",": () => this.read(-1),
+      ".": () => this.read(1),
     }[event.key];
     if (act) {
       act();
       event.preventDefault();
     }
   }
-}
-
-// The step at a time, between two windows of steps evenly; null before the first.
-export function stepAt({ times, steps }, time) {
-  let low = 0,
-    high = times.length;
-  while (low < high) {
-    const mid = (low + high) >> 1;
-    if (times[mid] <= time) low = mid + 1;
-    else high = mid;
-  }
-  if (low === 0) return null;
-  if (low === times.length) return steps[low - 1];
-  return (
-    steps[low - 1] + ((time - times[low - 1]) / (times[low] - times[low - 1] || 1)) * (steps[low] - steps[low - 1])
-  );
 }

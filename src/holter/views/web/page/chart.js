@@ -1,10 +1,11 @@
 // One chart: its lines by uPlot, its values in words, and the limit against which they stand.
 
+import { nonfiniteAt } from "holter/csv.js";
 import { h, style } from "holter/dom.js";
 import { clock, count, reading, size } from "holter/format.js";
 import { over, under } from "holter/overlay.js";
 
-const COLORS = ["--line-1", "--line-2", "--line-3", "--line-4"];
+const COLORS = [1, 2, 3, 4, 5, 6, 7, 8].map((n) => `--line-${n}`);
 const RIGHT = 14;
 
 export class Chart {
@@ -15,10 +16,15 @@ export class Chart {
     this.title = h("h3", {});
     this.note = h("span", { class: "limit-note" });
     this.canvas = h("div", { class: "plot" });
+    const csv = h(
+      "button",
+      { type: "button", class: "csv", "aria-label": `Save ${data.title} as CSV`, onclick: () => board.save(this.key) },
+      "CSV",
+    );
     this.root = h(
       "figure",
       { class: "chart", "data-chart": data.key },
-      h("figcaption", {}, this.title, this.values, this.note),
+      h("figcaption", {}, this.title, this.values, this.note, csv),
       this.canvas,
     );
     host.append(this.root);
@@ -30,7 +36,7 @@ export class Chart {
     const shape = data.channels.map((one) => one.key).join() + this.board.axis;
     this.data = data;
     this.title.textContent = data.title;
-    this.note.textContent = data.limit ? `limit ${size(data.limit.value)}` : "";
+    this.note.textContent = data.limit ? `limit ${size(data.limit.value)}` : nonfiniteWords(data);
     if (data.limit) this.note.title = data.limit.label;
     const lines = this.lines();
     if (this.plot && shape === this.shape) {
@@ -63,8 +69,9 @@ export class Chart {
       grid = style("--grid"),
       font = `11px ${style("--sans")}`;
     const unit = reading[data.unit];
-    const colour = (n) => style(COLORS[n % COLORS.length]);
-    const loss = data.key === "loss";
+    const colour = (n) => style(COLORS[(data.channels[n]?.colour ?? n) % COLORS.length]);
+    const loss = data.key === "loss" && !data.joined; // its lowest and highest are a band
+    const broken = data.nonfinite?.length > 0;
     const series = data.channels.map((one, n) => {
       const band = loss && n > 0;
       return {
@@ -72,8 +79,8 @@ export class Chart {
         stroke: band ? "transparent" : colour(n),
         width: n === 0 || data.stacked ? 1.6 : 1.2,
         fill: data.stacked && n === 0 ? colour(n) + "33" : undefined,
-        points: { show: !band && data.times.length < 3 },
-        spanGaps: true,
+        points: { show: !band && (data.times.length < 3 || broken), filter: broken ? alone : undefined },
+        spanGaps: !broken,
       };
     });
     const bands = data.stacked
@@ -168,17 +175,18 @@ export class Chart {
   read(at) {
     const { data } = this;
     const unit = reading[data.unit];
-    const shown = data.channels.filter((_, n) => !(this.key === "loss" && n > 0));
+    const shown = data.channels.filter((_, n) => !(this.key === "loss" && !data.joined && n > 0));
+    const broken = nonfiniteAt(data, data.times[at ?? data.times.length - 1]);
     this.values.replaceChildren(
       ...shown.map((one, n) => {
         const value = at === null ? last(one.values) : near(one.values, at);
         const swatch = h("i", { class: "swatch" });
-        swatch.style.background = `var(${COLORS[n % COLORS.length]})`;
+        swatch.style.background = `var(${COLORS[(one.colour ?? n) % COLORS.length]})`;
         return h(
           "span",
           { class: "value" },
           shown.length > 1 || one.label !== data.title.toLowerCase() ? [swatch, one.label, " "] : [swatch],
-          h("b", {}, value === null ? "–" : unit(value)),
+          h("b", {}, broken ? "NaN or Inf" : value === null ? "–" : unit(value)),
         );
       }),
     );
@@ -192,6 +200,21 @@ export class Chart {
   resize() {
     this.plot.setSize({ width: this.canvas.clientWidth, height: this.board.height });
   }
+}
+
+// From which step on the loss was no number, or at which steps now and then.
+function nonfiniteWords({ nonfinite, times }) {
+  if (!nonfinite?.length) return "";
+  const [first] = nonfinite;
+  if (nonfinite.length > 1) return `NaN or Inf ${nonfinite.length} times, first at step ${count(first.step)}`;
+  return `NaN or Inf ${first.until >= times.at(-1) ? "from" : "at"} step ${count(first.step)}${first.until >= times.at(-1) ? " on" : ""}`;
+}
+
+// Where a line is broken off, what stands between two gaps has no line of its own: it is drawn as a point.
+function alone(plot, series) {
+  const values = plot.data[series];
+  const known = (at) => values[at] !== null && values[at] !== undefined;
+  return values.flatMap((_, at) => (known(at) && !known(at - 1) && !known(at + 1) ? [at] : []));
 }
 
 const last = (values) => values.findLast((value) => value !== null) ?? null;

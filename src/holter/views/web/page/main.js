@@ -1,49 +1,32 @@
-// What is shown is by the address: all runs, one run, or two beside each other.
+// What is shown is by the address: all runs, one run, or several beside each other.
 
 import { ComparePage } from "holter/compare.js";
 import { beat, fill, h } from "holter/dom.js";
+import { Labels } from "holter/labels.js";
 import { RunPage } from "holter/run.js";
 import { RunsPage } from "holter/runs.js";
+import { Told, get, listen, of } from "holter/server.js";
 
-const main = h("main", {});
+const main = h("main", { id: "main", tabindex: -1 });
 const trail = h("nav", { "aria-label": "Where you are" });
-const state = h("span", { class: "state", role: "status" });
+const status = h("span", { class: "state", role: "status" });
+const state = (text) => {
+  if (status.textContent !== text) status.textContent = text;
+};
 document.body.append(
-  h("div", { class: "masthead" }, h("a", { class: "home", href: "/" }, beat(), "Holter"), trail, state),
+  h("a", { class: "skip", href: "#main" }, "To the content"),
+  h("header", { class: "masthead" }, h("a", { class: "home", href: "/" }, beat(), "Holter"), trail, status),
   main,
 );
-
-class Told extends Error {}
-
-async function get(path) {
-  const answer = await fetch(path, { credentials: "same-origin" });
-  if (answer.ok) return answer.json();
-  if (answer.status === 403) throw new Told("The token is no longer good: open the address that holter serve printed.");
-  throw new Told((await answer.json().catch(() => ({}))).error ?? `the server answered ${answer.status}`);
-}
 
 function notice(title, text) {
   fill(main, h("div", { class: "notice", role: "alert" }, h("h1", {}, title), h("p", {}, text)));
 }
 
 const columns = () => Math.max(200, Math.min(1200, Math.round(innerWidth * 0.6)));
-const of = (run) => `/api/run/${encodeURIComponent(run)}`;
-
-// Listens for news; a connection that breaks is taken up again by the browser, and said meanwhile.
-function listen(path, news) {
-  const source = new EventSource(path);
-  source.onopen = () => {
-    state.textContent = "live";
-  };
-  source.onerror = () => {
-    state.textContent = "no connection to holter serve";
-  };
-  for (const [kind, act] of Object.entries(news)) source.addEventListener(kind, (event) => act(event.data));
-  return source;
-}
 
 async function showRun(run) {
-  fill(trail, h("a", { href: "/" }, "All runs"), h("span", {}, run));
+  fill(trail, h("a", { href: "/" }, "All runs"), h("span", { "aria-current": "page" }, run));
   const curves = (more = "") => get(`${of(run)}/charts?columns=${columns()}${more}`);
   const page = new RunPage(main, {
     more: (begin, end) =>
@@ -51,55 +34,58 @@ async function showRun(run) {
         (found) => found.charts,
         () => null,
       ),
+    fine: (key) => get(`${of(run)}/charts?columns=100000&chart=${encodeURIComponent(key)}`).then((one) => one.charts[0]),
+    labels: (host) => new Labels(host, run),
   });
   // The curves of a long run are there before its verdict is.
   const first = await curves();
   page.curves(first);
   const words = await get(`${of(run)}/words`);
   page.show({ ...words, charts: first.charts });
-  const show = async () => {
-    const doc = await get(`${of(run)}?columns=${columns()}`);
-    page.show(doc);
-    return doc.run.live;
-  };
   if (!words.run.live) return;
   let busy = false;
-  const source = listen(`/events?run=${encodeURIComponent(run)}`, {
-    changed: async () => {
-      if (busy || document.hidden) return;
-      busy = true;
-      try {
-        if (!(await show())) {
-          source.close();
-          state.textContent = "ended";
-        }
-      } catch (error) {
-        state.textContent = error.message;
-      } finally {
-        busy = false;
+  let close = () => {};
+  const show = async () => {
+    if (busy || document.hidden) return;
+    busy = true;
+    try {
+      const doc = await get(`${of(run)}?columns=${columns()}`);
+      page.show(doc);
+      if (!doc.run.live) {
+        close();
+        state("ended");
       }
-    },
-  });
-  document.addEventListener("visibilitychange", () => {
-    if (!document.hidden) source.dispatchEvent(new Event("changed"));
-  });
+    } catch (error) {
+      state(error.message);
+    } finally {
+      busy = false;
+    }
+  };
+  close = listen(`/events?run=${encodeURIComponent(run)}`, { state, changed: show });
+  document.addEventListener("visibilitychange", show);
 }
 
 async function showAll() {
   const page = new RunsPage(main);
   const again = async () => page.show((await get("/api/runs")).runs);
   await again();
-  listen("/events", { row: (text) => page.row(JSON.parse(text)), gone: again }).addEventListener("open", again);
+  listen("/events", {
+    state,
+    opened: again,
+    row: (text) => page.row(JSON.parse(text)),
+    gone: (run) => page.gone(run),
+  });
 }
 
-async function showTwo(a, b) {
-  fill(trail, h("a", { href: "/" }, "All runs"), h("span", {}, `${a} and ${b}`));
-  const docs = [await get(`${of(a)}?columns=${columns()}`), await get(`${of(b)}?columns=${columns()}`)];
-  new ComparePage(main).show(...docs);
+async function showSeveral(runs) {
+  fill(trail, h("a", { href: "/" }, "All runs"), h("span", { "aria-current": "page" }, runs.join(", ")));
+  const docs = [];
+  for (const run of runs) docs.push(await get(`${of(run)}?columns=${columns()}`));
+  new ComparePage(main).show(docs);
 }
 
 const [kind, ...runs] = location.pathname.split("/").filter(Boolean).map(decodeURIComponent);
-const shown = kind === "run" ? showRun(runs[0]) : kind === "compare" ? showTwo(...runs) : showAll();
+const shown = kind === "run" ? showRun(runs[0]) : kind === "compare" ? showSeveral(runs) : showAll();
 shown.catch((error) => {
   if (error instanceof Told) notice("This can't be shown", error.message);
   else {

@@ -3,8 +3,22 @@
 import { style } from "holter/dom.js";
 
 export function under(chart) {
-  const { plot, board } = chart;
+  const { plot, board, data } = chart;
   const { ctx, bbox } = plot;
+  for (const one of data.nonfinite ?? []) {
+    const [from, to] = [one.since, one.until].map((time) => chart.place(time));
+    ctx.save();
+    clip(ctx, bbox);
+    ctx.fillStyle = style("--nonfinite");
+    ctx.fillRect(from, bbox.top, Math.max(2 * devicePixelRatio, to - from), bbox.height);
+    line(ctx, style("--bad"), [], 1.2 * devicePixelRatio, [from, bbox.top], [from, bbox.top + bbox.height]);
+    ctx.fillStyle = style("--bad");
+    ctx.font = `${11 * devicePixelRatio}px ${style("--sans")}`;
+    const right = from + 60 * devicePixelRatio > bbox.left + bbox.width;
+    ctx.textAlign = right ? "right" : "left";
+    ctx.fillText("NaN", from + (right ? -4 : 4) * devicePixelRatio, bbox.top + bbox.height - 6 * devicePixelRatio);
+    ctx.restore();
+  }
   const chosen = board.chosen;
   if (!chosen || (chosen.charts.length && !chosen.charts.includes(chart.key))) return;
   const [from, to] = chosen.span.map((time) => chart.place(time));

@@ -8,12 +8,13 @@ import { showAttachments } from "holter/attachments.js";
 
 // A process that `holter attach` looked at went on: what became of it nobody knows.
 const kind = (doc) => (doc.ending.kind === "running" && doc.run.ended !== null ? "looked at" : doc.ending.kind);
-const tone = (doc) => ({ running: "wait", "looked at": "unknown" })[kind(doc)] || (doc.healthy ? "good" : "bad");
-
 export class RunPage {
-  constructor(host, { more = null } = {}) {
-    this.board = new Board({ more });
-    this.head = h("header", { class: "verdict" });
+  // labels(host): what shows and writes tags and notes, where there is a server to keep them.
+  constructor(host, { more = null, fine = null, labels = null } = {}) {
+    this.board = new Board({ more, fine });
+    const written = h("div", { class: "labels" });
+    this.labels = labels?.(written);
+    this.head = h("section", { class: "verdict", "aria-label": "Verdict" });
     this.findings = h("section", { class: "findings", "aria-label": "Findings" });
     this.attachments = h("section", { class: "attachments" });
     this.open = 0;
@@ -23,7 +24,7 @@ export class RunPage {
       h(
         "div",
         { class: "run" },
-        h("div", { class: "words" }, this.head, this.findings),
+        h("div", { class: "words" }, this.head, this.labels ? written : null, this.findings),
         h("div", { class: "curves" }, this.board.root, this.attachments),
       ),
     );
@@ -36,7 +37,9 @@ export class RunPage {
   show(doc) {
     this.doc = doc;
     document.title = `${doc.run.id} ${doc.run.name || doc.ending.kind} · Holter`;
+    this.board.called = doc.run.id;
     this.showHead(doc);
+    this.labels?.show(doc.run);
     this.showFindings(doc);
     showAttachments(this.attachments, doc);
     this.board.show(doc.charts, doc.clock, marks(doc));
@@ -62,7 +65,7 @@ export class RunPage {
       h(
         "p",
         { class: "kicker" },
-        h("span", { class: `dot ${tone(doc)}` }),
+        h("span", { class: `dot ${doc.tone}` }),
         h("span", { class: "kind" }, kind(doc).replace("-", " ")),
         run.name ? h("span", { class: "name" }, run.name) : null,
         run.started ? h("time", {}, wall(run.started)) : null,
@@ -81,7 +84,7 @@ export class RunPage {
               "dd",
               {},
               one.value,
-              one.of ? h("span", { class: "of" }, one.key === "step" ? one.of : `of ${one.of}`) : null,
+              one.of ? h("span", { class: "of" }, one.key === "step" || one.key === "loss" ? one.of : `of ${one.of}`) : null,
             ),
           ),
         ),
