@@ -1,7 +1,7 @@
-"""`%%holter` in a notebook: the cell as a run of its own, with a live strip above its output and the verdict below.
+"""`%%holter` in a notebook: the cell as a run of its own, with a live chart above its output and the verdict below.
 
 The cell runs in a process of its own: it sees no variables of the notebook, and one that is killed for lack of memory
-takes no kernel with it.
+takes no kernel with it. One that fails raises, so that what comes after it does not run on nothing.
 """
 
 from __future__ import annotations
@@ -13,18 +13,43 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
 from holter.errors import DamagedRecord
+from holter.figures.gauges import gauges_of
 from holter.figures.rows import quick_row
 from holter.own_process import own_process
 from holter.record import place
 from holter.record.reader import read_meta
+from holter.units import size
+from holter.views.mini_chart import Curve, mini_chart
 from holter.views.plain import clean, sparkline
 
 _LOOKS_EVERY_S = 1.0
-_POINTS = 40
+_POINTS = 40  # of the text
+_CHART_POINTS = 600  # readings, one a second: of a longer run every other one is let go
+
+
+class CellFailed(Exception):
+    """The cell ended with an exit code of its own; what was wrong stands in the verdict."""
+
+    def __init__(self, code: int) -> None:
+        ended = _signal_name(code)
+        super().__init__(f"the cell ended with {ended}; why is in the verdict above. The notebook's variables are kept")
+        self.code = code
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython asks for the lines to show: the frames of the magic would say nothing to anyone."""
+        return [f"holter: {self}"]
+
+
+def _signal_name(code: int) -> str:
+    try:
+        return f"{signal.Signals(code - 128).name} (exit code {code})" if code > 128 else f"exit code {code}"
+    except ValueError:
+        return f"exit code {code}"
 
 
 def load(shell: Any) -> None:
@@ -33,7 +58,10 @@ def load(shell: Any) -> None:
 
 
 def run_cell(shell: Any, line: str, cell: str) -> None:
-    """Run the cell under `holter run` with the options of the line; its exit code is in `_exit_code`."""
+    """Run the cell under `holter run` with the options of the line; its exit code is in `_exit_code`.
+
+    Raises CellFailed where that is not 0.
+    """
     with tempfile.TemporaryDirectory(prefix="holter-cell-") as folder:
         script = Path(folder, f"cell_{getattr(shell, 'execution_count', 1)}.py")
         script.write_text("\n" + cell)  # the magic's own line counts: lines are numbered as in the notebook
@@ -52,6 +80,8 @@ def run_cell(shell: Any, line: str, cell: str) -> None:
             if strip is not None:
                 strip.close()
         shell.user_ns["_exit_code"] = process.returncode
+    if process.returncode:
+        raise CellFailed(process.returncode)
 
 
 def _pass_on(process: subprocess.Popen[str], stream: TextIO) -> None:
@@ -70,7 +100,8 @@ def _pass_on(process: subprocess.Popen[str], stream: TextIO) -> None:
 
 
 class Strip:
-    """One line above the output, kept up to date while the cell runs."""
+    """A line with two small charts above the output, kept up to date while the cell runs; where the page shows no HTML,
+    the line alone."""
 
     def __init__(self, recorder: int) -> None:
         from IPython.display import display
@@ -78,6 +109,9 @@ class Strip:
         self._recorder = recorder
         self._folder: Path | None = None
         self._full: list[float] = []
+        self._memory: list[float | None] = []
+        self._loss: list[float | None] = []
+        self._limit: float | None = None
         self._over = threading.Event()
         self._shown = display({"text/plain": "holter: starting"}, raw=True, display_id=True)
         self._thread = threading.Thread(target=self._keep, daemon=True)
@@ -100,9 +134,31 @@ class Strip:
                 row = quick_row(self._folder)
                 if row.get("full") is not None:
                     self._full = [*self._full, float(row["full"])][-_POINTS:]
-                self._shown.update({"text/plain": strip_words(row, self._full)}, raw=True)
+                if row["live"]:
+                    self._read(gauges_of(self._folder))
+                curves = [
+                    Curve("memory", _words(self._memory, size), self._memory, self._limit),
+                    Curve("loss", _words(self._loss, lambda loss: f"{loss:.4g}"), self._loss, from_zero=False),
+                ]
+                shown = {
+                    "text/plain": strip_words(row, self._full),
+                    "text/html": mini_chart(strip_words(row, []), curves),
+                }
+                self._shown.update(shown, raw=True)
         except Exception:
             pass  # the strip is an extra: the cell goes on without it
+
+    def _read(self, gauges: dict[str, float]) -> None:
+        self._memory.append(gauges.get("memory_bytes"))
+        self._loss.append(gauges.get("loss"))
+        self._limit = gauges.get("memory_limit_bytes", self._limit)
+        if len(self._memory) > _CHART_POINTS:
+            self._memory, self._loss = self._memory[::2], self._loss[::2]
+
+
+def _words(values: list[float | None], words: Callable[[float], str]) -> str:
+    known = [value for value in values if value is not None]
+    return words(known[-1]) if known else ""
 
 
 def strip_words(row: dict[str, Any], full: list[float]) -> str:

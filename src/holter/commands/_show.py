@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TextIO
 
 from holter.commands._tell import Stderr
+from holter.diagnosis.comparison.compare import compare
 from holter.diagnosis.core.doctor import verdict
 from holter.figures.summary import summary_of
 from holter.record.labels import read_labels
 from holter.record.reader import open_record
+from holter.views.compared import write_comparison
 from holter.views.text import write_verdict
 
 
@@ -25,6 +27,20 @@ def show(folder: Path, stream: TextIO, *, as_json: bool = False) -> None:
         print(json.dumps(found.as_json(), indent=1, default=str), file=stream)
     else:
         write_verdict(found, summary_of(record, found), stream, width=_width(stream))
+
+
+def show_against(folder: Path, other: Path, stream: TextIO, *, as_json: bool = False) -> None:
+    """Write what differs between two records as text or as JSON; each is named by its folder."""
+    found = compare(open_record(folder), open_record(other))
+    run, against = (
+        replace(side, run={**side.run, "id": at.resolve().name})
+        for side, at in ((found.run, folder), (found.against, other))
+    )
+    found = replace(found, run=run, against=against)
+    if as_json:
+        print(json.dumps(found.as_json(), indent=1, default=str), file=stream)
+    else:
+        write_comparison(found, stream, width=_width(stream))
 
 
 def show_on_stderr(folder: Path) -> None:

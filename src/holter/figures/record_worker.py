@@ -62,10 +62,12 @@ class OpenRun:
             self._take(self._follower.record)
 
     def _take(self, record: Record) -> None:
-        self._table = Examined(record)
+        # What was made of the record before goes first: both together would be the most this process ever holds.
         self._words: dict[str, Any] | None = None
+        self.charts: list[Chart] = []
+        self._table = Examined(record)
         self.clock: Clock = clock_of(self._table)
-        self.charts: list[Chart] = charts_of(self._table, ending_of(self._table), self.clock)
+        self.charts = charts_of(self._table, ending_of(self._table), self.clock)
 
     def words(self) -> dict[str, Any]:
         """All but the curves; of a run that is on, the verdict may be some seconds old where it takes long."""

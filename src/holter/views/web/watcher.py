@@ -14,7 +14,7 @@ from holter.views.web.reading import Reading, Unreadable
 
 Row = dict[str, Any]
 _READS_EVERY_S = 1.0
-_ROWS_EACH = 2.0  # seconds between two looks at the runs that are on, for the list of all
+_ROWS_EACH = 3.0  # seconds between two looks at the runs that are on, for the list of all
 _SILENT = 6.0  # seconds after which a silent run is looked at anyway: its recorder may have been killed
 _COST = 12.0  # a run is shown anew at most once in so many times what that costs
 
