@@ -12,7 +12,7 @@ from holter.views.mini_chart import Curve, mini_chart
 SICK = "import os, signal\nprint('begun')\nos.kill(os.getpid(), signal.SIGKILL)\n"
 TRAINING = """
 import time, holter
-for i in range(120):
+for i in range(240):
     time.sleep(0.03)
     holter.step(loss=1.0 / (i + 1))
 print("trained")

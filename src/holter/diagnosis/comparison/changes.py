@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from holter.diagnosis.comparison.measures import batch_of
 from holter.diagnosis.core.evidence import latest
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.slow.cpu_share import cores_of
-from holter.diagnosis.slow.step_times import anatomy_of
 from holter.record.events.agent import Adapter, AgentHello, FrameworkSettings, Made
 from holter.record.events.timeline import Cgroup, Nvidia
 from holter.units import size
@@ -62,9 +62,9 @@ def changes_of(record: RecordLike, other: RecordLike) -> list[Change]:
 
 
 def _batch(record: RecordLike, other: RecordLike) -> Iterator[Change]:
-    one, two = anatomy_of(record), anatomy_of(other)
-    if one is not None and two is not None and one.batch and two.batch and one.batch != two.batch:
-        yield Change("batch", "samples in a batch", str(one.batch), str(two.batch), ANY, specific=True)
+    one, two = batch_of(record), batch_of(other)
+    if one and two and one != two:
+        yield Change("batch", "samples in a batch", str(one), str(two), ANY, specific=True)
 
 
 def _loaders(record: RecordLike, other: RecordLike) -> Iterator[Change]:

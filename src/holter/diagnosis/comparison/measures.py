@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Literal
 
-from holter.diagnosis.core.progress import progress_of
+from holter.diagnosis.core.progress import progress_of, windows_of
 from holter.diagnosis.core.rule import RecordLike
 from holter.diagnosis.memory.memory import device_curve, memory_curve
 from holter.diagnosis.slow.cpu_share import cpu_share_of
@@ -92,11 +92,11 @@ def _pace(record: RecordLike, other: RecordLike) -> Measure | str:
 
 def _per_sample(record: RecordLike, other: RecordLike) -> Measure | str:
     """Where batches are of another size, a step is no measure of the pace."""
-    one, two = anatomy_of(record), anatomy_of(other)
-    if one is None or two is None or not one.batch or not two.batch or one.batch == two.batch:
+    one, two = batch_of(record), batch_of(other)
+    if not one or not two or one == two:
         return ""
-    value = [one.batch / took for took in _step_times(record)]
-    against = [two.batch / took for took in _step_times(other)]
+    value = [one / took for took in _step_times(record)]
+    against = [two / took for took in _step_times(other)]
     return _varying("sample", "samples a second", "rate", value, against) if value and against else ""
 
 
@@ -142,6 +142,12 @@ def _peak(
         return f"{label}: only one of the runs has readings" if missing else ""
     most = max(_MEMORY_NOISE * min(value, against), _MEMORY_NOISE_BYTES)
     return Measure(key, label, "bytes", value, against, abs(value - against) > most)
+
+
+def batch_of(record: RecordLike) -> int | None:
+    """The samples of the usual batch, also of a run that was too short for a pace."""
+    batches = [batch for line in windows_of(record) if (batch := line.batch)]
+    return int(median(batches)) if batches else None
 
 
 def steps_done(record: RecordLike) -> int:
