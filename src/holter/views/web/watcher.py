@@ -144,13 +144,17 @@ class Watcher:
             if known is not None and not known["live"] and not _may_change(known):
                 self._read_labels(run)
                 continue
+            if known is None:  # of a thousand runs nearly all have ended: one look at each must do
+                self._checked[run], self._labelled[run] = self._rows_at, self._runs.labelled(run)
+                self._put(run, self._quick(run, first=True))
+                continue
             written = self._runs.written(run)
             silent = written == self._seen.get(run)
-            if known is not None and silent and (not known["live"] or self._rows_at - self._checked[run] < _SILENT):
+            if silent and (not known["live"] or self._rows_at - self._checked[run] < _SILENT):
                 continue
             self._seen[run], self._checked[run] = written, self._rows_at
             self._labelled[run] = self._runs.labelled(run)
-            self._put(run, self._quick(run, first=known is None))
+            self._put(run, self._quick(run, first=False))
         for run in set(self._rows) - set(ids):
             with self._lock:
                 self._rows.pop(run, None)
