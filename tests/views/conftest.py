@@ -112,6 +112,7 @@ def chromium() -> Iterator[Any]:
 def tab(chromium: Any) -> Iterator[Any]:
     """A page in a profile of its own; an error or a refused script on it fails the test."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(600_000)  # as everywhere here: a machine that others use, too, may take long
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
