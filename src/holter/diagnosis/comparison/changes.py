@@ -20,10 +20,8 @@ DATA, COMPUTE, MEMORY = "data", "compute", "memory"
 ANY = (DATA, COMPUTE, MEMORY)
 _LOADER = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "shuffle")
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
-# Lines that make data, by the function they stand in or by what they say.
-_MAKES_DATA = re.compile(
-    r"__getitem__|__iter__|__next__|__len__|collate|transform|augment|load|dataset|read|decode", re.IGNORECASE
-)
+# What a loader calls for data; of any other function its words don't tell which part of a step it bears on.
+_OF_A_DATASET = ("__getitem__", "__getitems__", "__iter__", "__next__", "__len__")
 _SETS = re.compile(r"num_workers|batch_size|prefetch|pin_memory|set_num_threads|DataLoader|OMP_NUM_THREADS")
 _MOST_FILES, _MOST_LINES = 12, 40
 
@@ -116,12 +114,8 @@ def _sources(record: RecordLike, other: RecordLike) -> Iterator[Change]:
         if new == old or _same_program(new, old):
             continue
         for begin, changed in _hunks(old, new):
-            place = _function_at(new, begin)
-            said = " ".join(changed)
-            bears_on: tuple[str, ...] = (DATA, MEMORY) if _MAKES_DATA.search(f"{place} {said}") else (COMPUTE, MEMORY)
-            if _SETS.search(said):
-                bears_on = ANY
-            name = path.rpartition("/")[2]
+            place, name = _function_at(new, begin), path.rpartition("/")[2]
+            bears_on = (DATA, MEMORY) if place in _OF_A_DATASET else ANY
             yield Change("source", f"{name}:{begin}" + (f" in {place}" if place else ""), "", "", bears_on,
                          file=path, line=begin, lines=tuple(changed[:_MOST_LINES]))  # fmt: skip
 
