@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test test-fast coverage lint types bench bench-plan bench-heal kills resumes fuzz score guests wild matrix docs browser clean
+.PHONY: test test-fast coverage lint types bench bench-plan bench-heal kills resumes fuzz score guests wild matrix docs site browser clean
 
 $(STAMP): pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(VENV)
@@ -92,6 +92,16 @@ docs: $(STAMP)
 	$(BIN)/python docs/make_check.py
 	$(BIN)/python docs/make_record.py
 	$(BIN)/python docs/make_messages.py
+
+# The site of docs/ in build/site, in an environment of its own: MkDocs has no part in the tests. Every warning is an error.
+SITE := .venvs/site
+$(SITE)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/pip install --quiet --disable-pip-version-check '.[docs]'
+	touch $@
+site: $(SITE)/.installed
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet --clean
+	$(SITE)/bin/python docs/check_site.py
 
 clean:
 	rm -rf $(VENV) build dist htmlcov .coverage
