@@ -92,6 +92,7 @@ docs: $(STAMP)
 	$(BIN)/python docs/make_check.py
 	$(BIN)/python docs/make_record.py
 	$(BIN)/python docs/make_messages.py
+	$(BIN)/python docs/make_verdicts.py
 
 # The site of docs/ in build/site, in an environment of its own: MkDocs has no part in the tests. Every warning is an error.
 SITE := .venvs/site
