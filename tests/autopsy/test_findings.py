@@ -240,6 +240,51 @@ def test_a_log_that_breaks_off_is_only_guessed_at(tmp_path: Path) -> None:
     assert any("it was not kept" in text for text in alone["unseen"])
 
 
+@pytest.mark.parametrize(
+    ("line", "waits"),
+    [
+        ("child.stdin.flush()", True),
+        ("sys.stdout.flush()", False),
+        ("results.get()", True),
+        ("settings.get('rate')", False),
+        ("results.get(timeout=5)", False),
+        ("','.join(names)", False),
+        ("with guard: pass", True),
+        ("with clock: pass", False),
+    ],
+)
+def test_what_can_wait_for_ever_is_known_by_what_it_calls(tmp_path: Path, line: str, waits: bool) -> None:
+    """Not by its name: a lock is what was made as one."""
+    head = "import sys, threading\nguard = threading.Lock()\nclock = open('x')\nfor step in range(9):\n    "
+    causes = [cause for cause, _ in graded(examine(tmp_path, EPOCHS, head + line + "\n"))]
+
+    assert ("hang" in causes) == waits
+
+
+def test_a_thread_that_died_did_not_end_the_run(tmp_path: Path) -> None:
+    """Its traceback is the last of the log: what waited for it is a guess, and no error of the program."""
+    log = ran(tmp_path, "import threading\nt = threading.Thread(target=lambda: {}['x'])\nt.start()\nt.join()\n")
+    found = examine(tmp_path, log)
+
+    assert found["ending"]["kind"] == "unknown"
+    assert graded(found)[0] == ("hang", "hypothesis")
+    assert "KeyError" in found["findings"][0]["claim"]
+
+
+def test_a_file_that_broke_off_is_perhaps_a_full_disk(tmp_path: Path) -> None:
+    """The error by itself names no reason: neither is established."""
+    log = ran(tmp_path, "raise RuntimeError('basic_ios::clear: iostream error')\n")
+
+    assert graded(examine(tmp_path, log)) == [("disk-full", "hypothesis"), ("user-error", "hypothesis")]
+
+
+def test_a_value_without_a_name_is_the_loss_of_its_line(tmp_path: Path) -> None:
+    """As people print it; a number that is only the number of a batch is none."""
+    gone = "".join(f"epoch {n} batch 50: {'nan' if n > 3 else 0.5}\n" for n in range(9))
+
+    assert graded(examine(tmp_path, gone))[0] == ("nan.unexplained", "established")
+
+
 def test_a_lost_worker_is_not_the_users_error(tmp_path: Path) -> None:
     """The exception is the trainer's; who killed the worker is not in it."""
     log = (

@@ -22,12 +22,14 @@ from holter.autopsy.log_words import (
     progress_in,
     says_nan,
     signal_words,
+    thread_that_died,
 )
 from holter.autopsy.opinions import (
     OUT_OF_MEMORY,
     Clues,
     Opinion,
     as_hypothesis,
+    hang_of_the_script,
     killed_for_memory,
     memory_causes,
     nan_opinions,
@@ -134,11 +136,15 @@ def _opinions(clues: Clues, record: Record, raised: Raised | None, kill: Kill | 
         yield from memory_causes(clues)
     elif lost_a_worker(raised):
         yield from _lost_worker(clues, record, raised)
+    elif raised is not None and (thread := thread_that_died(record.output)):
+        yield _dead_thread(clues, raised, thread)
     elif says_nan(message) and clues.loss is None:
         claim = f"the script itself says that numbers went wrong: {raised.headline if raised else ''}"
         yield Opinion(Finding("nan.unexplained", "established", claim, (), clues.shown_line), (), clues.settle)
         yield from script_causes(clues, ("nan",))
     yield from nan_opinions(clues)
+    if ending is not None and ending.kind in ("killed", "interrupted") and ending.signal != "SIGKILL":
+        yield from hang_of_the_script(clues)  # whoever ends a run by hand has often waited for it in vain
     if ending is not None and kill is None and not refused and not lost_a_worker(raised):
         drop = ("user-error",) if says_nan(message) else ()
         yield from _by_the_rules(clues, record, drop)
@@ -148,8 +154,8 @@ def _opinions(clues: Clues, record: Record, raised: Raised | None, kill: Kill | 
     if ending is None or ending.kind == "completed":
         yield from _input_ended(clues, record)
     asked_to_stop = ending is not None and ending.kind in ("killed", "interrupted") and ending.signal != "SIGKILL"
-    if (ending is None or asked_to_stop) and clues.loss is None:
-        yield from silent_end(clues)  # whoever ends a run by hand has often waited for it in vain
+    if (ending is None or asked_to_stop) and clues.loss is None and not lost_a_worker(raised):
+        yield from silent_end(clues)
     elif ending is not None and ending.kind == "completed" and short:
         yield from script_causes(clues, ("early-stop",))
 
@@ -158,12 +164,18 @@ def _by_the_rules(clues: Clues, record: Record, drop: tuple[str, ...]) -> Iterat
     """What the doctor's rules on endings read from an output; what its words do not prove becomes a hypothesis."""
     rules = tuple(rule for rule in find_rules() if rule.cause.startswith(_ON_ENDINGS) and rule.cause not in drop)
     ending = clues.ending or Ending("killed", "")
-    for finding in diagnose(examined(record), ending, rules)[0]:
+    found = diagnose(examined(record), ending, rules)[0]
+    explained = any(one.family in ("disk-full", "resource", "device-lost") for one in found)
+    found = tuple(sorted(found, key=lambda one: one.cause == "user-error"))  # what explains an error comes before it
+    for finding in found:
         proven = finding.cause.startswith(_PROVEN)
         against: tuple[str, ...] = (clues.stale,) if clues.stale and finding.culprit is not None else ()
         if finding.cause == "device-lost" and finding.grade == "established":
             finding = replace(finding, grade="supported")
             against = (*against, "the kernel's line does not say which run used the GPU")
+        if finding.cause == "user-error" and explained:
+            finding = as_hypothesis(finding)
+            against = (*against, "the error may only be how the other cause showed itself")
         if finding.cause == "user-error" and PEER_LOST.search(message_of(raised_at_end(record))):
             finding = as_hypothesis(finding)
             against = ("the error is that of a rank that waited: look for the one that failed first",)
@@ -199,11 +211,24 @@ def _lost_worker(clues: Clues, record: Record, raised: Raised | None) -> Iterato
         finding = Finding("resource.shared-memory", "hypothesis", claim, evidence, clues.shown_line, cures)
         yield Opinion(finding, ("a memory-mapped file that was cut off ends in the same signal",), clues.settle)
         return
+    if "Terminated" in headline or "exited unexpectedly" in headline:
+        yield from silent_end(clues)  # it was asked to leave, or left by itself: who ends a run ends its workers too
+        return
     claim = f"a data worker was killed, which the kernel does when memory runs out: {headline}"
     finding = Finding(OUT_OF_MEMORY, "hypothesis", claim, (Evidence("exception", headline),), clues.shown_line)
     yield Opinion(finding, (f"nothing shows who killed it{'; ' + clues.kernel_silent if clues.kernel_silent else ''}",),
                   clues.settle)  # fmt: skip
     yield from memory_causes(clues)
+
+
+def _dead_thread(clues: Clues, raised: Raised, thread: str) -> Opinion:
+    """A thread's exception ends the thread and not the program: whatever waits for it then waits for ever."""
+    claim = f"the run may have waited for ever for {thread}, which had died of {raised.root.headline}"
+    cures = (Cure("catch the error in the thread and hand it on, or give what waits for it a timeout"),)
+    evidence = (Evidence("exception in a thread", raised.root.headline),)
+    finding = Finding("hang", "hypothesis", claim, evidence, clues.shown_line, cures)
+    settle = clues.settle.replace("holter run ", "holter run --on-hang stop ")
+    return Opinion(finding, ("the log does not say that anything waited for this thread",), settle)
 
 
 def _bare_kill(clues: Clues, record: Record) -> Iterator[Opinion]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from holter.autopsy.kernel_words import KernelWords
 from holter.autopsy.log_file import Log
-from holter.autopsy.log_words import ends_in_traceback, pids_in, progress_in, says_done, signal_words
+from holter.autopsy.log_words import ends_in_traceback, pids_in, progress_in, says_done, signal_words, thread_that_died
 from holter.diagnosis.ending.ending import ending_of
 from holter.diagnosis.ending.raised import lost_a_worker
 from holter.diagnosis.ending.tracebacks import Raised, parse_tracebacks
@@ -128,7 +128,7 @@ def add_the_end(record: Record, log: Log, kernel: KernelWords, raised: Raised | 
     words = signal_words(log.text)
     if kill is not None and kill.grade != "hypothesis" and raised is None:
         fields: dict[str, Any] = {"exit_code": None, "signal": "SIGKILL"}
-    elif raised is not None:
+    elif raised is not None and not thread_that_died(log.text):
         fields = {"exit_code": 1, "signal": None}
     elif words is not None:
         fields = {"exit_code": None, "signal": words[0]}

@@ -25,6 +25,12 @@ _LOSS = re.compile(
     r"(?P<value>[-+]?(?:nan|inf(?:inity)?|\d{1,12}(?:\.\d{0,20})?(?:e[-+]?\d{1,4})?))\b",
     re.IGNORECASE,
 )
+# A line of progress that ends in a value with no name: `epoch 3 batch 50: nan`.
+_UNNAMED = re.compile(
+    r"^[^\n]{0,80}\b(?P<name>epoch|step|iter|iteration|batch)\b[^\n:=]{0,40}[:=]\s?"
+    r"(?P<value>[-+]?(?:nan|inf|\d{1,12}(?:\.\d{0,20})?(?:e[-+]?\d{1,4})?))[ \t]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 _WORD = re.compile(r"[\w./]{0,40}$")
 _NO_NUMBER = re.compile(r"nan|inf", re.IGNORECASE)
 _SAYS_NAN = re.compile(
@@ -69,6 +75,7 @@ _PIDS = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _HEAD_OF_TRACEBACK = "Traceback (most recent call last)"
+_IN_A_THREAD = re.compile(r"^Exception in thread (.{1,100}):\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -146,15 +153,16 @@ def loss_gone(text: str) -> LossGone | None:
     """The first loss that became NaN or Inf and stayed so to the end: one that came back was looked after."""
     gone: dict[str, LossGone] = {}
     last: dict[str, str] = {}
-    for found in _LOSS.finditer(text) if _NO_NUMBER.search(text) else ():
-        value, at = found["value"], found.start()
+    for found in (*_LOSS.finditer(text), *_UNNAMED.finditer(text)) if _NO_NUMBER.search(text) else ():
+        value, at = found["value"], found.start("name")
         before = _WORD.search(text, max(0, at - 40), at)
         name = ((before[0] if before is not None else "") + found["name"]).lower()
+        name = f"the value of each {name}" if found.re is _UNNAMED else name
         if not _NO_NUMBER.search(value):
             last[name] = value
             gone.pop(name, None)
         elif name not in gone:
-            begin, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+            begin, end = text.rfind("\n", 0, at) + 1, text.find("\n", found.end())
             line = text[begin : end if end >= 0 else len(text)]
             gone[name] = LossGone(name, value, line.strip()[:200], last.get(name, ""))
     # The loss itself before what was made of it, and what is trained on before what is only validated.
@@ -186,6 +194,13 @@ def ends_in_traceback(text: str) -> bool:
     """Tell whether the last traceback is the end of the log: no progress was printed after it."""
     at = text.rfind(_HEAD_OF_TRACEBACK)
     return at >= 0 and progress_in(text[at:][-200_000:]).lines <= 2
+
+
+def thread_that_died(text: str) -> str:
+    """The thread whose traceback is the last of the log; empty where it is that of the program."""
+    at = text.rfind(_HEAD_OF_TRACEBACK)
+    found = _IN_A_THREAD.search(text, max(0, at - 120), at) if at >= 0 else None
+    return found[1] if found is not None else ""
 
 
 def says_done(text: str) -> str:

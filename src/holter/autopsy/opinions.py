@@ -130,22 +130,29 @@ def script_causes(clues: Clues, families: tuple[str, ...]) -> Iterator[Opinion]:
         yield Opinion(finding, tuple(against), clues.settle)
 
 
+def hang_of_the_script(clues: Clues) -> Iterator[Opinion]:
+    """Where a script can wait for ever: its traps, and the line that waits for others."""
+    yield from script_causes(clues, ("hang",))
+    at = f" at {clues.progress.words}" if clues.progress.words else ""
+    for culprit in (clues.script.waits if clues.script is not None else ())[:1]:
+        claim = f"it may have waited for ever{at}: this line waits for another process, thread or rank"
+        cures = (Cure("give the wait a timeout, so that the run says so instead"),)
+        finding = Finding("hang", "hypothesis", claim, (), culprit, cures)
+        against = ("the log does not say whether the run stood still",)
+        yield Opinion(finding, against, clues.settle.replace("holter run ", "holter run --on-hang stop "))
+
+
 def silent_end(clues: Clues) -> Iterator[Opinion]:
     """A log that breaks off: it was ended from outside, it waited for ever, or it left without a word."""
     script, reached = clues.script, clues.progress.words
     at = f" at {reached}" if reached else ""
     broke_off = Evidence("log", f"its last line tells of no error{at}")
     against = ("the log does not say whether the run stood still, was killed or left by itself",)
-    yield from script_causes(clues, ("hang",))
     for cause, why, culprit in script.leaves if script is not None else ():
         claim = f"it may have left early{at}: {why}"
         finding = Finding(cause, "hypothesis", claim, (broke_off,), culprit, (Cure("print why before it leaves"),))
         yield Opinion(finding, (*against, *([clues.stale] if clues.stale else [])), clues.settle)
-    for culprit in (script.waits if script is not None else ())[:1]:
-        claim = f"it may have waited for ever{at}: this line waits for another process, thread or rank"
-        cures = (Cure("give the wait a timeout, so that the run says so instead"),)
-        finding = Finding("hang", "hypothesis", claim, (broke_off,), culprit, cures)
-        yield Opinion(finding, against, clues.settle.replace("holter run ", "holter run --on-hang stop "))
+    yield from hang_of_the_script(clues)
     yield from (one for one in script_causes(clues, (*MEMORY, "disk-full", "early-stop")))
     told = f"; {clues.kernel_silent}" if clues.kernel_silent else ""
     claim = f"someone or something may have ended it with a signal{at}: {clues.log_name} breaks off with no error{told}"

@@ -21,7 +21,9 @@ from holter.finding import Culprit
 from holter.source.lines import called_name, culprit_at, told_before, tree_of
 
 _COLLECTIVES = frozenset(("all_reduce", "all_gather", "barrier", "broadcast", "reduce_scatter", "all_gather_object"))
-_WAITS = frozenset(("get", "join", "acquire", "recv", "recv_bytes", "wait", "result", "readline"))
+_WAITS = frozenset(("get", "join", "acquire", "recv", "recv_bytes", "wait", "result"))
+_PIPE_CALLS = frozenset(("read", "readline", "write", "flush"))
+_LOCKS = frozenset(("Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition"))
 _EXITS = frozenset(("exit", "_exit", "quit"))
 
 
@@ -63,6 +65,7 @@ def _look(source: Source, changed: float) -> Script:
 def _waiting_lines(lines: list[str]) -> list[int]:
     """Calls that return only when another process, thread or rank does its part, and loops that ask again and again."""
     tree = tree_of(lines)
+    locks = _locks_of(tree) if tree is not None else set()
     found: list[tuple[int, int]] = []
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.While) and any(
@@ -75,9 +78,32 @@ def _waiting_lines(lines: list[str]) -> list[int]:
                 found.append((0, node.lineno))
             elif name in _WAITS and not _bounded(node):
                 found.append((2, node.lineno))
-        elif isinstance(node, ast.With) and any("lock" in ast.dump(item.context_expr).lower() for item in node.items):
+            elif name in _PIPE_CALLS and _is_a_childs_pipe(node.func.value):
+                found.append((1, node.lineno))
+        elif isinstance(node, ast.With) and any(_last_name(item.context_expr) in locks for item in node.items):
             found.append((3, node.lineno))
     return [line for _, line in sorted(set(found))]
+
+
+def _locks_of(tree: ast.AST) -> set[str]:
+    """Names, and last parts of dotted names, that a lock of some kind is bound to."""
+    return {
+        _last_name(target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and called_name(node.value) in _LOCKS
+        for target in node.targets
+    } - {""}
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_a_childs_pipe(node: ast.expr) -> bool:
+    """`tool.stdin` of a process that was started; not the program's own `sys.stdin`."""
+    if not isinstance(node, ast.Attribute) or node.attr not in ("stdin", "stdout"):
+        return False
+    return not (isinstance(node.value, ast.Name) and node.value.id == "sys")
 
 
 def _bounded(call: ast.Call) -> bool:
