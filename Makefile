@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test test-fast coverage lint types bench bench-plan bench-heal kills resumes fuzz score guests wild matrix docs site browser clean
+.PHONY: test test-fast coverage lint types bench bench-plan bench-heal kills resumes fuzz score autopsies guests wild matrix docs site browser clean
 
 $(STAMP): pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(VENV)
@@ -70,6 +70,10 @@ fuzz: $(STAMP)
 # Every patient under Holter, for about an hour; NAMES="torch_ keras_" for some, WRITE=1 to write docs/scoreboard.md.
 score: $(STAMP)
 	$(BIN)/python -m tests.score $(NAMES) $(if $(WRITE),--write)
+
+# The patients without Holter, and what `holter autopsy` says of their logs, for about an hour; NAMES="keras_" for some.
+autopsies: $(STAMP)
+	$(BIN)/python bench/autopsies.py $(NAMES)
 
 # The frameworks' own test suites plain, watched and with --heal, for hours; SUITES="skorch torch" for some.
 guests: $(STAMP)
