@@ -125,6 +125,17 @@ def test_a_kill_of_another_hour_or_another_program_is_no_clue(tmp_path: Path) ->
         assert "out-of-memory" not in causes
 
 
+def test_a_crash_of_that_moment_is_a_hypothesis(tmp_path: Path) -> None:
+    """The kernel names a Python that crashed when the log broke off; a crash of another hour is no clue."""
+    log = tmp_path / "train.log"
+    log.write_text("")
+    crash = "python[26475]: segfault at 74237100 ip 00007ff56e98bb75 sp 00007ffc84660bf8 error 6 in libc.so.6[16db75]"
+
+    assert graded(examine(tmp_path, EPOCHS, kernel=kill_at(log, 1, crash)))[0] == ("native-crash", "hypothesis")
+    later = examine(tmp_path, EPOCHS, kernel=kill_at(log, 3000, crash))
+    assert "native-crash" not in [cause for cause, _ in graded(later)]
+
+
 def test_slurm_names_its_job_in_both(tmp_path: Path) -> None:
     """The number of the job is in the name of the log, and in the control group that the kernel tells."""
     chosen = (

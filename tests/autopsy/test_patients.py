@@ -31,5 +31,6 @@ def test_what_is_left_of_a_patient_names_its_illness_and_none_that_it_has_not(pa
     assert [
         one.finding for one in found if one.finding.grade != "hypothesis" and one.finding.family not in families
     ] == []
-    if patient.cause is not None:
+    # The log of a crash is empty, and the kernel's may be closed or of another machine.
+    if patient.cause is not None and patient.family != "native-crash":
         assert found[0].finding.family in families

@@ -47,6 +47,7 @@ from holter.diagnosis.hang.ranks import PEER_LOST
 from holter.diagnosis.memory.exhaustion import says_memory_ran_out
 from holter.errors import UsageError
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
+from holter.record.events.recorder import KernelLine
 from holter.record.reader import Record
 from holter.units import size
 
@@ -153,6 +154,8 @@ def _opinions(clues: Clues, record: Record, raised: Raised | None, kill: Kill | 
     short = clues.progress.fell_short
     if ending is None or ending.kind == "completed":
         yield from _input_ended(clues, record)
+    if ending is None and raised is None:
+        yield from _crash_of_that_moment(clues, record)
     asked_to_stop = ending is not None and ending.kind in ("killed", "interrupted") and ending.signal != "SIGKILL"
     if (ending is None or asked_to_stop) and clues.loss is None and not lost_a_worker(raised):
         yield from silent_end(clues)
@@ -229,6 +232,16 @@ def _dead_thread(clues: Clues, raised: Raised, thread: str) -> Opinion:
     finding = Finding("hang", "hypothesis", claim, evidence, clues.shown_line, cures)
     settle = clues.settle.replace("holter run ", "holter run --on-hang stop ")
     return Opinion(finding, ("the log does not say that anything waited for this thread",), settle)
+
+
+def _crash_of_that_moment(clues: Clues, record: Record) -> Iterator[Opinion]:
+    """The kernel's word on a Python that crashed when the log broke off: a crash leaves none in the log itself."""
+    for event in [event for event in record.of(KernelLine) if event.kind in ("segfault", "trap")][-1:]:
+        claim = f"it may have crashed in compiled code: the kernel told so of {event.victim} (pid {event.pid})"
+        cures = (Cure("let Python print where it stands when it crashes: PYTHONFAULTHANDLER=1"),)
+        evidence = (Evidence("kernel log", event.text[:300], event.t),)
+        finding = Finding("native-crash", "hypothesis", claim, evidence, None, cures)
+        yield Opinion(finding, (f"{clues.log_name} names no process: it may have been another Python",), clues.settle)
 
 
 def _bare_kill(clues: Clues, record: Record) -> Iterator[Opinion]:

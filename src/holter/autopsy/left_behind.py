@@ -123,7 +123,9 @@ def kill_of(log: Log, kernel: KernelWords, raised: Raised | None) -> Kill | None
 def add_the_end(record: Record, log: Log, kernel: KernelWords, raised: Raised | None, kill: Kill | None) -> None:
     """Add to the record what tells of the end: a kill, the kernel's words about hardware, a signal, an exit code."""
     for line in kernel.around(log.written):
-        if line["kind"] in ("xid", "io", "hardware"):
+        at_its_end = log.written is not None and -_CLOCKS_S <= line["t"] - log.written <= _SAME_MOMENT_S
+        crash = line["kind"] in ("segfault", "trap") and at_its_end and _INTERPRETER.match(line.get("victim", ""))
+        if line["kind"] in ("xid", "io", "hardware") or crash:
             record.events.append({"k": "kernel", "m": line["t"], **line})
     words = signal_words(log.text)
     if kill is not None and kill.grade != "hypothesis" and raised is None:
