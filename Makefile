@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test test-fast coverage lint types bench bench-plan bench-heal kills resumes fuzz score guests wild matrix docs browser clean
+.PHONY: test test-fast coverage lint types bench bench-plan bench-heal kills resumes fuzz score autopsies guests wild matrix docs site browser clean
 
 $(STAMP): pyproject.toml hatch_build.py
 	$(PYTHON) -m venv $(VENV)
@@ -71,6 +71,10 @@ fuzz: $(STAMP)
 score: $(STAMP)
 	$(BIN)/python -m tests.score $(NAMES) $(if $(WRITE),--write)
 
+# The patients without Holter, and what `holter autopsy` says of their logs, for about an hour; NAMES="keras_" for some.
+autopsies: $(STAMP)
+	$(BIN)/python bench/autopsies.py $(NAMES)
+
 # The frameworks' own test suites plain, watched and with --heal, for hours; SUITES="skorch torch" for some.
 guests: $(STAMP)
 	$(BIN)/python bench/guests.py $(SUITES)
@@ -92,6 +96,17 @@ docs: $(STAMP)
 	$(BIN)/python docs/make_check.py
 	$(BIN)/python docs/make_record.py
 	$(BIN)/python docs/make_messages.py
+	$(BIN)/python docs/make_verdicts.py
+
+# The site of docs/ in build/site, in an environment of its own: MkDocs has no part in the tests. Every warning is an error.
+SITE := .venvs/site
+$(SITE)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/pip install --quiet --disable-pip-version-check '.[docs]'
+	touch $@
+site: $(SITE)/.installed
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet --clean
+	$(SITE)/bin/python docs/check_site.py
 
 clean:
 	rm -rf $(VENV) build dist htmlcov .coverage

@@ -31,6 +31,8 @@ MAY_IMPORT = {
     # It reads the probes once, and asks the user's interpreter what the agent asks there.
     "machine": BOTTOM | {"probes", "record", "facts", "recorder", "agent.observe", "__init__"},
     "check": BOTTOM | {"source"},
+    # It asks the doctor's rules and the checks about what a run left behind, and the probes for the kernel's log.
+    "autopsy": BOTTOM | {"probes", "record", "diagnosis", "check", "source", "recorder.platform"},
     "figures": BOTTOM | {"record", "diagnosis"},
     "views": BOTTOM,
     # It plans inside the script's own process, beside the agent, and asks the kernel what the agent asks.

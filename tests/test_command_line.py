@@ -35,6 +35,7 @@ FROZEN = {
         "[COMMAND...]",
     },
     "why": {"[RUN]", "--against", "--json"},
+    "autopsy": {"[LOG]", "[SCRIPT]", "--json"},
     "ls": {"--all", "--failed", "--since", "--name", "--tag", "--sort [started|duration|peak|name]", "--json"},
     "tag": {"RUN", "TAG...", "--remove"},
     "note": {"RUN", "[TEXT]", "--remove"},

@@ -20,6 +20,7 @@ DOCS = Path(__file__).parents[1] / "docs"
         ("make_check", "check.md"),
         ("make_record", "record.md"),
         ("make_messages", "messages.md"),
+        ("make_verdicts", "verdicts.md"),
     ],
 )
 def test_the_pages_are_made_from_their_source(maker: str, page: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from typing import Any
 
 import pytest
 
@@ -48,6 +50,32 @@ def test_a_script_is_planned_from_its_first_steps_and_ended(holter: Holter) -> N
     assert not (holter.folder / "left.txt").exists()
     assert plan["fits"]
     assert plan["largest"]["batch"] > 512
+
+
+def test_what_is_being_done_is_told_from_the_first_second(holter: Holter, wait_for: Any) -> None:
+    """Before the script has imported a thing; then model, first answer and largest batch, each when it is known."""
+    err = holter.folder / "err"
+    with err.open("wb") as stream:
+        begun = time.monotonic()
+        process = holter.start("plan", "--memory", "2GB", "--", sys.executable, holter.script(SCRIPT), stderr=stream)
+        wait_for(lambda: b"holter: started the command and waits" in err.read_bytes(), "the first line")
+        first = time.monotonic() - begun
+        out, _ = process.communicate(timeout=600)
+    told = [line for line in err.read_text().splitlines() if line.startswith("holter: ")]
+
+    assert first < 5  # a Python starts within it, on a busy machine too; PyTorch does not
+    assert [
+        any(words in line for line in told) for words in ("saw Sequential", "first answer: a batch of 512", "largest")
+    ]
+    assert told.index(next(line for line in told if "first answer" in line)) == 2
+    assert b"first answer" not in out
+
+
+def test_a_long_silence_is_broken(holter: Holter) -> None:
+    """A script that loads for long: what is waited for is told again within 20 s."""
+    done = holter("plan", "--", sys.executable, "-c", "import time; time.sleep(17)")
+
+    assert b"still waits for its first three training steps" in done.stderr
 
 
 def test_a_script_whose_first_step_does_not_fit_is_planned_before_it(holter: Holter) -> None:

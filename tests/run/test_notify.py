@@ -25,9 +25,11 @@ class Ear:
 
     def __init__(self) -> None:
         heard = self.heard = []  # type: list[dict[str, Any]]
+        paths = self.paths = []  # type: list[str]
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                paths.append(self.path)
                 heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
                 self.send_response(204)
                 self.end_headers()
@@ -137,3 +139,38 @@ def test_an_address_that_is_none_is_told_before_the_run(holter: Holter) -> None:
 
     assert done.returncode == 2
     assert not (holter.folder / "started").exists()
+
+
+def test_slack_gets_a_text_that_calls_nobody(holter: Holter, ear: Ear) -> None:
+    """One field, as an incoming webhook wants it; what Slack would read as a mention or a link stays text."""
+    script = "raise ValueError('<!channel> a & b')"
+    holter("run", f"--notify=slack+{ear.url}", "--", sys.executable, "-c", script)
+
+    (heard,) = ear.heard
+    assert set(heard) == {"text"}
+    assert "&lt;!channel&gt; a &amp; b" in heard["text"]
+    assert heard["text"].startswith("Holter on ")
+
+
+def test_ntfy_gets_title_message_and_priority_at_its_root(holter: Holter, ear: Ear) -> None:
+    """The topic is the last part of the address; JSON that is sent to the topic itself would be shown as text."""
+    holter("run", "--name", "odd", f"--notify=ntfy+{ear.url}", "--", sys.executable, "-c", SICK)
+
+    (heard,) = ear.heard
+    assert ear.paths == ["/"]
+    assert (heard["topic"], heard["title"], heard["priority"]) == ("hook", "Holter: odd", 4)
+    assert "ValueError" in heard["message"]
+
+
+def test_the_services_own_addresses_need_no_word() -> None:
+    """A form that is asked for stays; an unknown one is no address, and neither is a topic that is missing."""
+    from holter.commands._notify import _address_of
+    from holter.errors import UsageError
+
+    assert _address_of("https://hooks.slack.com/services/T0/B0/x").form == "slack"
+    assert _address_of("https://ntfy.sh/runs") == ("https://ntfy.sh/", "ntfy", "runs")
+    assert _address_of("ntfy+https://box/push/runs") == ("https://box/push/", "ntfy", "runs")
+    assert _address_of("https://box/hook?form=slack+x").form == ""
+    for wrong in ("teams+https://x", "ntfy+https://box/", "slack+", "https://"):
+        with pytest.raises(UsageError):
+            _address_of(wrong)

@@ -19,8 +19,8 @@ class _OneFilePerCommand(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         order = (
-            "run", "why", "ls", "tag", "note", "rename", "rm", "prune", "attach", "check", "plan", "env", "watch",
-            "serve", "report", "demo",
+            "run", "why", "autopsy", "ls", "tag", "note", "rename", "rm", "prune", "attach", "check", "plan", "env",
+            "watch", "serve", "report", "demo",
         )  # fmt: skip
         names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
         return sorted(names, key=lambda name: (order.index(name) if name in order else len(order), name))

@@ -6,19 +6,49 @@ import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from holter.errors import UsageError
 from holter.recorder.launch.notice import Notices
+
+_MAX_LETTERS = 3000  # of a message: ntfy makes a file of what is longer than 4 KB
+
+
+class _Address(NamedTuple):
+    """Where a notice goes, and in whose form: ours, Slack's (Mattermost takes it too) or ntfy's."""
+
+    url: str | None
+    form: str = ""
+    topic: str = ""
+
+
+def _address_of(where: str) -> _Address:
+    """`slack+https://...` and `ntfy+https://host/topic` name their form; the services' own hosts need no word."""
+    if where == "desktop":
+        return _Address(None)
+    form, plus, url = where.partition("+")
+    if not plus or form not in ("slack", "ntfy"):
+        form, url = "", where
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise UsageError(f"--notify={where} is not an address", "Use --notify alone, or --notify=https://...")
+    form = form or {"hooks.slack.com": "slack", "ntfy.sh": "ntfy"}.get(parts.hostname or "", "")
+    if form != "ntfy":
+        return _Address(url, form)
+    # ntfy takes JSON at its root only: to the topic's own address it would be the text of the message.
+    folder, _, topic = parts.path.rstrip("/").rpartition("/")
+    if not topic:
+        raise UsageError(f"--notify={where} names no topic", "For example: --notify=ntfy+https://HOST/TOPIC")
+    return _Address(f"{parts.scheme}://{parts.netloc}{folder}/", form, topic)
 
 
 class Notify:
     """Notices of one run, with secrets masked."""
 
     def __init__(self, where: str, name: str | None, words: tuple[str, ...], report: Callable[[str], None]) -> None:
-        if where != "desktop" and not where.startswith(("http://", "https://")):
-            raise UsageError(f"--notify={where} is not an address", "Use --notify alone, or --notify=https://...")
-        self._notices = Notices(None if where == "desktop" else where)
+        self._address = _address_of(where)
+        self._notices = Notices(self._address.url)
         self._run: dict[str, Any] = {
             "id": "",
             "name": name or "",
@@ -52,7 +82,20 @@ class Notify:
         from holter.figures.document import mask
 
         notice = {"schema": 1, "kind": kind, "text": text, "run": self._run, "ending": None, "finding": None, **more}
-        self._notices.send(mask(notice))
+        self._notices.send(self._shaped(mask(notice)))
+
+    def _shaped(self, notice: dict[str, Any]) -> dict[str, Any]:
+        """The notice as its addressee reads it."""
+        run, text = notice["run"], str(notice["text"])[:_MAX_LETTERS]
+        if self._address.form == "slack":
+            for sign, written in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+                text = text.replace(sign, written)  # else it could call someone, or hide an address behind a word
+            return {"text": f"Holter on {run['host']}: {text}"}
+        if self._address.form == "ntfy":
+            title = f"Holter: {run['name'] or run['command']}"[:200]
+            urgent = 4 if notice["kind"] == "ended" else 3
+            return {"topic": self._address.topic, "title": title, "message": text, "priority": urgent}
+        return notice
 
 
 def _command(words: tuple[str, ...]) -> str:

@@ -7,11 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from holter.commands._plan_progress import follow
 from holter.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, HolterError, UsageError
 from holter.planner.torch.first_steps import CALLED
 from holter.record import environment
@@ -83,10 +85,10 @@ def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
     environ[environment.PLAN] = json.dumps(order)
     try:
         # The plan alone is on stdout.
-        done = subprocess.run(list(words), env=environ, stdout=sys.stderr)
+        code = _started(words, environ, agents, again=bool(order.get("before")))
         path = agents / "plan.json"
         found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-        failed = not found and done.returncode != 0 and (agents / CALLED).exists() and not order.get("before")
+        failed = not found and code != 0 and (agents / CALLED).exists() and not order.get("before")
     except FileNotFoundError:
         print(f"holter: {words[0]}: command not found. Check its name and PATH", file=sys.stderr)
         sys.exit(EXIT_NOT_FOUND)
@@ -98,15 +100,24 @@ def _watch(words: tuple[str, ...], order: dict[str, Any]) -> dict[str, Any]:
     if found.get("error"):
         raise NoPlan(f"this training step can't be planned: {found['error']}", "Try holter.plan from Python")
     if failed:
-        text = f"the first steps ended with code {done.returncode}: planned from the model's first call instead"
+        text = f"the first steps ended with code {code}: planned from the model's first call instead"
         print(f"holter: {text}", file=sys.stderr)
         return {}
     if not found:
         raise NoPlan(
-            f"no training step of PyTorch was seen before the command ended with code {done.returncode}",
+            f"no training step of PyTorch was seen before the command ended with code {code}",
             "For Keras, and for models without an optimizer, call holter.plan from Python",
         )
     return found
+
+
+def _started(words: tuple[str, ...], environ: Mapping[str, str], agents: Path, *, again: bool) -> int:
+    with subprocess.Popen(list(words), env=environ, stdout=sys.stderr) as process:
+        try:
+            return follow(process, agents, again=again)
+        except BaseException:  # Ctrl-C: the command has had it as well
+            process.kill()
+            raise
 
 
 def _clear(agents: Path) -> None:

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value="desktop",
     metavar="[=URL]",
-    help="Also show what is found on the desktop, or send it to URL, each as one POST of JSON.",
+    help="Also show what is found on the desktop, or send it to URL, each as one POST of JSON; slack+URL and ntfy+URL "
+    "in the form of these services.",
 )
 @click.option(
     "--export",
@@ -95,8 +96,11 @@ def command(
 
     def show(folder: Path) -> None:
         from holter.commands._show import show_on_stderr  # after the run: it must not delay the start
+        from holter.commands._workflow import in_workflow, show_in_workflow
 
         show_on_stderr(folder)
+        if in_workflow():
+            show_in_workflow(folder)
 
     def forecaster() -> Forecast:
         from holter.diagnosis.forecast.engine import ForecastEngine  # while the command starts: it must not delay it

@@ -92,10 +92,12 @@ def parse_record(raw: bytes) -> tuple[float, str] | None:
 
 
 class KernelLog:
-    """The kernel log from now on; numbers of processes in it are those of the machine, not of a container."""
+    """The kernel log from now on, or what is left of it; numbers of processes in it are those of the machine, not of a
+    container.
+    """
 
-    def __init__(self, path: str = "/dev/kmsg") -> None:
-        """Opens the log at its end; raises `NoData` where it may not be read."""
+    def __init__(self, path: str = "/dev/kmsg", *, from_now: bool = True) -> None:
+        """Opens the log at its end, or at its oldest line; raises `NoData` where it may not be read."""
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError as error:
@@ -106,11 +108,12 @@ class KernelLog:
                 "`sudo sysctl kernel.dmesg_restrict=0` opens it"
             ) from error
         try:
-            os.lseek(self._fd, 0, os.SEEK_END)
+            os.lseek(self._fd, 0, os.SEEK_END if from_now else os.SEEK_SET)
         except OSError:
             pass
         self._chosen: dict[int, dict[str, Any]] = {}
         self.missed = 0  # times the log had been overwritten before it was read
+        self.oldest: float | None = None  # of the lines that were read, seconds since boot
 
     def drain(self) -> list[dict[str, Any]]:
         """What the kernel said about endings since the last call; `at` is its own clock, seconds since boot.
@@ -122,6 +125,8 @@ class KernelLog:
         held_back = dict(self._chosen)
         while (raw := self._next()) is not None:
             record = parse_record(raw)
+            if record is not None and self.oldest is None:
+                self.oldest = record[0]
             entry = parse_text(record[1]) if record is not None else None
             if record is None or entry is None:
                 continue

@@ -102,6 +102,11 @@ class Exhaustion:
         return self.frame.culprit if self.frame is not None else None
 
 
+def says_memory_ran_out(message: str) -> bool:
+    """Tell whether an exception says by itself that memory ran out, on a device or on the host."""
+    return bool(_ON_DEVICE.search(message) or _ON_HOST.search(message))
+
+
 @once
 def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     """Say whether memory ran out, and how the curve looked; None when there is no sign of it."""

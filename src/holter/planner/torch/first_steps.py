@@ -23,6 +23,7 @@ from ...facts.host_memory import highest
 from ...record import environment
 from ..amounts import bytes_of
 from ..aside import aside, can_fork
+from ..progress import Tell, quiet, teller
 from ..small_steps import plan_by_steps
 from .batch import rows_of
 from .measured import resident
@@ -163,11 +164,16 @@ class PlanWatch:
             cuda.reset_peak_memory_stats()
 
     def _plan(self, optimizer: Any) -> Any:
-        return plan_of(self.torch, self.call, self.loss, optimizer, self.order)
+        return plan_of(self.torch, self.call, self.loss, optimizer, self.order, teller(self.agent.folder))
 
 
 def plan_of(
-    torch: Any, call: tuple[Any, ...], loss: tuple[Any, ...] | None, optimizer: Any, order: dict[str, Any]
+    torch: Any,
+    call: tuple[Any, ...],
+    loss: tuple[Any, ...] | None,
+    optimizer: Any,
+    order: dict[str, Any],
+    tell: Tell = quiet,
 ) -> Any:
     """The plan as plain data."""
     model, args, kwargs, shape, precision = call
@@ -176,6 +182,7 @@ def plan_of(
     rows = rows_of(torch, {"args": batch["args"], "kwargs": batch["kwargs"]})
     if not rows:
         raise ValueError("the model is called without tensors: make the plan from Python, with holter.plan")
+    tell("seen", model=type(model).__name__, batch=rows)
 
     def step(net: Any, given: Any) -> Any:
         found = net(*given["args"], **given["kwargs"])
@@ -203,7 +210,7 @@ def plan_of(
             planner.notes.append("the script's own loss can't be replayed: what it takes is measured at its batch size")
         if seen:
             planner.learn(rows, seen)
-        plan = planner.plan(bool(order.get("table", True)), float(order.get("seconds", 60.0)))
+        plan = planner.plan(bool(order.get("table", True)), float(order.get("seconds", 60.0)), tell)
         plan["seen"] = {
             "model": type(model).__name__,
             "parameters": sum(p.numel() * p.element_size() for p in model.parameters()),

@@ -14,6 +14,7 @@ from ..aside import Lost, aside, can_fork
 from ..fit import CPU, CUDA, Correction, Interval, Point, corrected
 from ..largest import largest
 from ..memory_budget import memory_budget_for
+from ..progress import Tell, quiet
 from ..settings import Setting, buys_most, rank, settings_for
 from ..timeline import PARTS
 from .blocks import blocks_of
@@ -179,11 +180,13 @@ class Planner:
                 break
         return found
 
-    def plan(self, table: bool = True, seconds: float = 60.0) -> dict[str, Any]:
-        """The whole plan as plain data."""
+    def plan(self, table: bool = True, seconds: float = 60.0, tell: Tell = quiet) -> dict[str, Any]:
+        """The whole plan as plain data; `tell` hears of each part of it as soon as it is known."""
         rows = self.recipe.rows
         at = self.peak(rows)
+        tell("peak", batch=rows, peak=at.as_dict(), fits=self.fits(rows), memory=self.memory)
         best = self.largest()
+        tell("largest", batch=best)
         parts = self._parts(rows, at)
         self._note_slower(best)
         curve = sorted({*_around(rows), *([best] if best else [])})
@@ -211,7 +214,7 @@ class Planner:
                 how = {"environ": mapped_heap.setting(os.environ)}
                 plan["largest_without_holes"] = {"batch": mapped, **self.without_holes(mapped).as_dict(), **how}
         if table:
-            found = self._table(seconds)
+            found = self._table(seconds, tell)
             plan["settings"], plan["buys_most"] = rank(found), buys_most(found)
         if not self.drawing.lines:
             self.notes.append("memory does not grow linearly with the batch here, so every size is traced")
@@ -236,7 +239,7 @@ class Planner:
 
     # --- the table ------------------------------------------------------------------------------------------
 
-    def _table(self, seconds: float) -> list[dict[str, Any]]:
+    def _table(self, seconds: float, tell: Tell = quiet) -> list[dict[str, Any]]:
         until = time.monotonic() + seconds
         rows = []
         plain = min((m for m in good(self.measured)), key=lambda m: -m.rows, default=None)
@@ -248,6 +251,7 @@ class Planner:
                     f"{setting.name} and what follows was not tried: the time limit of {seconds:.0f} s is over"
                 )
                 break
+            tell("setting", name=setting.name)
             try:
                 if setting.changes not in drawings:
                     drawings[setting.changes] = self._tried(setting, plain)
