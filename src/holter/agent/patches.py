@@ -64,6 +64,8 @@ PATCHES = [
          "each compilation with its reason; the compiler's callbacks do not say of which function"),
     *_of(WATCH, _TORCH, "torch/observe/compiles.py", "torch", "compile", "in which line of a loop it is made anew"),
     *_of(WATCH, _TORCH, "torch/observe/compiles.py", "torch.jit", "trace", "in which line of a loop it is made anew"),
+    *_of(WATCH, _TORCH, "torch/ranks/watch.py", "torch.distributed.distributed_c10d", "init_process_group",
+         "a rank came, and met the others; PyTorch tells nobody, and a rank that waits there for ever runs nothing else"),
     *_of(WATCH, "torch < 2.4", "torch/observe/compiler.py", "torch._dynamo.eval_frame.TorchPatcher", "patch",
          "older compilers take the optimizers' hooks away", "older versions"),
     *_of(WATCH, "torch < 2.4", "torch/observe/compiler.py", "torch.optim.Optimizer subclasses", "step",

@@ -33,7 +33,8 @@ WORDS_AT = 256
     W_PER_EPOCH,
     W_EPOCHS,
     W_BACKWARDS,  # of the present step
-) = range(11)
+    W_COLLECTIVE,  # collectives that this rank has begun, in all of its groups
+) = range(12)
 WORDS = 16
 
 PHASES = (

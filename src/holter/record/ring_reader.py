@@ -64,6 +64,8 @@ class RingView:
         words = self.words()
         phase = words[f.W_PHASE]
         since = words[f.W_SINCE] * 1e-9
+        begun = words[f.W_COLLECTIVE]
+        of_ranks = {"collective": begun} if begun else {}
         return {
             "pid": self.pid,
             "phase": f.PHASES[phase] if phase < len(f.PHASES) else "other",
@@ -74,6 +76,7 @@ class RingView:
             "planned": words[f.W_PLANNED],
             "backwards": words[f.W_BACKWARDS],
             "errors": words[f.W_ERRORS],
+            **of_ranks,
         }
 
     def slots(self, after: int = -1) -> Iterator[Slot]:

@@ -93,8 +93,13 @@ class Agent:
             from ..observe.caught_errors import CaughtErrors
 
             self.guard(CaughtErrors(self).begin)()
-        # Which role a process has; nothing else of the environment is ever recorded.
-        facts = {"rank": os.environ["RANK"]} if "RANK" in os.environ else {}
+        # Which role a process has, in which job; nothing else of the environment is ever recorded.
+        from ...facts.job import job_of
+
+        job = job_of(os.environ)
+        facts = {str(name): job[name] for name in ("rank", "world") if name in job}
+        if job:
+            facts["job"] = job
         if role == "worker" and self._retained is not None and self._retained.inherited:
             facts["inherited"] = self._retained.inherited
         argv = getattr(sys, "argv", None) or [""]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holter.record.events.rows import Place, Raised, StackFrame
+from holter.record.events.rows import Job, Place, Raised, StackFrame
 from holter.record.events.schema import Event, ProcessEvent, means, schema
 
 
@@ -17,6 +17,8 @@ class AgentHello(ProcessEvent):
     role: str = means("`trainer`, `worker`, `python`")
     file: str = means("the script")
     rank: str | int | None = means("as the launcher says")
+    world: int | None = means("how many ranks there are, as the launcher says")
+    job: Job = means("what the launcher says of the job")
     inherited: float | None = means("resident bytes that a forked worker shared with its parent at the fork")
 
 

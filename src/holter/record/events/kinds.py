@@ -6,11 +6,12 @@ from typing import Any
 
 from holter.record.events.agent import AGENT_EVENTS
 from holter.record.events.looks import LOOKS
+from holter.record.events.ranks import RANK_EVENTS
 from holter.record.events.recorder import KEEPER_EVENTS, RECORDER_EVENTS
 from holter.record.events.schema import Event, Line
 from holter.record.events.timeline import TIMELINE
 
-EVENTS: tuple[type[Event], ...] = (*AGENT_EVENTS, *LOOKS, *RECORDER_EVENTS, *KEEPER_EVENTS)
+EVENTS: tuple[type[Event], ...] = (*AGENT_EVENTS, *LOOKS, *RANK_EVENTS, *RECORDER_EVENTS, *KEEPER_EVENTS)
 _BY_KIND: dict[Any, type[Line]] = {kind.KIND: kind for kind in (*EVENTS, *TIMELINE)}
 
 

@@ -1,4 +1,4 @@
-"""What several kinds of events hold: places in the code, and frames of a stack."""
+"""What several kinds of events hold: places in the code, frames of a stack, and the job."""
 
 from __future__ import annotations
 
@@ -30,3 +30,17 @@ class Raised(Row):
     module: str = means("the module of its class")
     message: str = ""
     frames: tuple[StackFrame, ...] = means("outermost first")
+
+
+@schema
+class Job(Row):
+    """The job that a process belongs to, as its launcher says; absent where no launcher says anything."""
+
+    key: str = means("the same in all ranks: torchrun's or the scheduler's id, else the address where the ranks meet")
+    launcher: str = means("`torchrun`, `slurm`, `mpi`, `jax`, `tensorflow`, `environment`")
+    rank: int | None = None
+    world: int | None = means("how many ranks there are")
+    local_rank: int | None = None
+    node: int | None = means("which machine of the job, from 0")
+    restart: int | None = means("how often torchrun has started the ranks again")
+    pod: str = means("of Kubernetes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holter.record.events.rows import Job
 from holter.record.events.schema import Row, means, schema
 
 
@@ -33,6 +34,7 @@ class RunFacts(Row):
     heal: str = means("`safe` under `--heal`, otherwise null; older records have `all`, too")
     attempt: int | None = means("of a run that was started again, like the next one")
     restart_of: str = means("the run before")
+    job: Job = means("of a Holter that a launcher started once for each rank")
     attached: int | None = means("a pid, for `holter attach`")
 
     @property

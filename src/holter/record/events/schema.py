@@ -196,6 +196,14 @@ def _row_of(row: type[Row], absent: Row | None) -> Callable[[Any], Row | None]:
     return lambda value: row.parse(value) if isinstance(value, dict) else absent
 
 
+def _lists(item: Callable[[Any], Any]) -> Callable[[Any], tuple[tuple[Any, ...], ...]]:
+    def read_lists(value: object) -> tuple[tuple[Any, ...], ...]:
+        rows = [one for one in value if isinstance(one, list)] if isinstance(value, list) else []
+        return tuple(tuple(map(item, row)) for row in rows)
+
+    return read_lists
+
+
 _READERS: dict[Any, Callable[[Any], Any]] = {
     Any: lambda value: value,
     str: text,
@@ -211,6 +219,8 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     tuple[tuple[str, int], ...]: _counts,
     tuple[tuple[tuple[int, ...], str], ...]: _shapes,
     tuple[float | str | None, ...]: _magnitudes,
+    tuple[tuple[str | int | None, ...], ...]: _lists(_word),
+    tuple[tuple[float, ...], ...]: _lists(lambda value: number(value) or 0.0),
 }
 
 

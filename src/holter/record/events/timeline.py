@@ -92,6 +92,7 @@ class AgentState(Row):
     planned: int | None = means("steps")
     backwards: int | None = means("of the present step")
     errors: int | None = means("errors of Holter's own in the process")
+    collective: int | None = means("collectives that this rank has begun, in all of its groups")
 
 
 @schema

@@ -31,6 +31,7 @@ from ...observe.turns import Turns
 from ...observe.wrap import StepErrors, around_calls, drop_own_frame, keep_out_of_pickles, timed, uncounted
 from ..heal.arm import Healing
 from ..nonfinite.watch import NanWatch
+from ..ranks.watch import RankWatch
 from ..retained import objects
 from . import compiler, device, loss_and_norm, schedule
 from .compiles import Compiles
@@ -104,6 +105,7 @@ class _Adapter:
         loss_and_norm.patch(self)
         compiler.watch(self)
         self.guard(self.compiles.patch)()
+        self.guard(RankWatch(self.agent, self.torch, self.beat).patch)()
 
     def _watch_for_plan(self):
         """`holter plan` is at work: the first steps are watched, and the script ends with them."""
