@@ -10,6 +10,7 @@ from typing import Any
 
 from holter.facts.lock_lines import waits_for_another
 from holter.recorder.hang.detector import BUSY_SHORTEST, LONG_PHASES, PAUSE, Activity, Suspicion, Watch, long_by_name
+from holter.recorder.hang.ranks import STALL_AFTER_S, RankWaits, user_functions
 from holter.recorder.hang.waiting import circle, locked, waiting
 from holter.recorder.loop.agents import Agents
 from holter.recorder.stacks import take
@@ -78,10 +79,13 @@ class Stalls:
         self.event = event
         self.report = report
         self.watch = Watch()
+        self.ranks = RankWaits()
         self.hung = False
+        self._stalled_ranks: set[int] = set()
         self._suspects: dict[int, _Suspect] = {}
         self._parents: dict[int, int] = {}
         self._met: dict[int, float] = {}
+        self.commands: dict[int, str] = {}  # of Python processes
         self._running: list[tuple[float, bool]] = []  # whether any process of the tree wanted the CPU, by reading
 
     @property
@@ -105,8 +109,12 @@ class Stalls:
                 return
             if processes.get("list"):
                 self._parents = {e["pid"]: e.get("ppid", 0) for e in processes["list"] if e.get("state") != "Z"}
+            self.commands = {pid: command for pid, command in self.commands.items() if pid in self._parents}
             running = any(entry.get("state") == "R" for entry in processes.get("list", []))
             self._running = [*self._running[-_REMEMBERED:], (now, running)]
+        for state in states:
+            self.ranks.moved(state["pid"], state.get("collective") or 0)
+        self._look_at_ranks(now)
         states = [*states, *self._before_training(now)]
         for what, detail in self.watch.observe(now, states, activity):
             if what == "over":
@@ -126,6 +134,31 @@ class Stalls:
         state = {"phase": "start", "activity": 0.0, "step": 0, "epoch": 0, "planned": 0, "bare": True}
         return [{"pid": pid, "since": met, **state} for pid, met in self._met.items()]
 
+    def _look_at_ranks(self, now: float) -> None:
+        """Ranks that have not come, launchers that have not started any, and ranks that will never meet."""
+        said, stalled = self.ranks.missing(now, set(self._parents))
+        if said:
+            self.report(said)
+        for pid in self.ranks.not_come(now):
+            self._stacks_of(pid, 1)
+        for pid in self.ranks.launchers_without_ranks(self.commands, self._parents, now):
+            threads = self._stacks_of(pid, 1)
+            if any(frame["function"].endswith("next_rendezvous") for one in threads for frame in one["frames"]):
+                self.report("torchrun has started no rank: it waits for the other nodes of the job")
+                stalled.append((pid, now - STALL_AFTER_S))
+        for pid, since in stalled:
+            self._stalled_rank(pid, since, "the other ranks have not come", now)
+        for pid, since in self.ranks.never_meet(now):
+            self._stalled_rank(pid, since, "the ranks wait in collectives that do not fit together", now)
+
+    def _stalled_rank(self, pid: int, since: float, why: str, now: float) -> None:
+        if pid in self._stalled_ranks or self.hung:
+            return
+        self._stalled_ranks.add(pid)
+        state = self.agents.states({pid}) or [{"phase": "start", "step": 0}]
+        suspicion = Suspicion(pid, since, state[0]["phase"], state[0]["step"], now - since, why, 0.0)
+        self._confirmed(suspicion, self._stacks_of(pid, 2), now, [])
+
     def _over(self, pid: int, lasted: float) -> None:
         self.event("stall-over", pid=pid, lasted=round(lasted, 3))
         self.report(f"process {pid} goes on after {duration(lasted)} without progress")
@@ -138,13 +171,20 @@ class Stalls:
                 del self._suspects[pid]  # it moved meanwhile
             elif now - suspect.first_look >= PAUSE:
                 del self._suspects[pid]
-                self._second_look(suspect, now)
+                self._second_look(suspect, now, states)
 
-    def _second_look(self, suspect: _Suspect, now: float) -> None:
+    def _second_look(self, suspect: _Suspect, now: float, states: list[dict[str, Any]]) -> None:
         suspicion = suspect.suspicion
         threads = self._stacks_of(suspicion.pid, 2)
-        names = [f["function"] for t in threads if t.get("main") for f in t["frames"] if f["user"]]
-        patience = LONG_PHASES["validation"]
+        names = user_functions(threads)
+        # One that waits for a rank which is at something by itself: how long that takes is that one's to say.
+        folder = self.agent_dir
+        for peer in self.ranks.busy_peers(suspicion.pid) if folder is not None else ():
+            names += user_functions(take.from_agent(peer, folder)[0] if folder is not None else [])
+            names += [state["phase"] for state in states if state["pid"] == peer]
+        away, is_busy = self.ranks.elsewhere(suspicion.pid)
+        names += away
+        patience = BUSY_SHORTEST if is_busy else LONG_PHASES["validation"]
         together = circle(suspicion.pid, self._parents, self.agent_dir)
         if waits_for_a_person(threads, waiting(suspicion.pid)):
             self.watch.not_a_hang(suspicion.pid, now, float("inf"))
@@ -156,7 +196,11 @@ class Stalls:
             self._confirmed(suspicion, threads, now, together)
         elif suspicion.early and not self._is_locked(suspicion, threads):
             self.watch.not_a_hang(suspicion.pid, now)
-        elif long_by_name(names) and now - suspicion.since < patience and not self._is_locked(suspicion, threads):
+        elif (
+            (is_busy or long_by_name(names))
+            and now - suspicion.since < patience
+            and not self._is_locked(suspicion, threads)
+        ):
             self.watch.not_a_hang(suspicion.pid, now, patience)
         elif (suspect.threads and threads and not take.same_place(suspect.threads, threads)) or (
             now - suspicion.since < BUSY_SHORTEST and self._starved(suspicion.since, now)
@@ -194,6 +238,7 @@ class Stalls:
             **({"circle": together} if together else {}),
         )
         at = f" at {Path(spot['file']).name}:{spot['line']}: {code}" if spot else ""
+        at += self.ranks.who_is_missing(suspicion.pid)
         self.report(f"no progress for {duration(now - suspicion.since)} since step {suspicion.step:,}; it waits{at}")
         self.hung = True
 
@@ -229,7 +274,9 @@ class Stalls:
             if found:
                 self.event("stacks", pid=pid, role="child", reason="stall", round=2, via="py-spy", threads=found)
         others = [
-            pid for pid in sorted(self.agents.armed) if pid != reported_pid and role_of(pid) in ("worker", "trainer")
+            pid
+            for pid in sorted(self.agents.armed)
+            if pid != reported_pid and (role_of(pid) in ("worker", "trainer") or pid in self.ranks.ranks)
         ]
         for look in (1, 2):
             for pid in others[:_WORKERS]:

@@ -22,6 +22,9 @@ SHARED_MEMORY = "/dev/shm"
 _MIN_BYTES = 8 << 20
 _DAY = 86400.0
 ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+# How many of its last collectives each rank keeps, in PyTorch's Flight Recorder: reading them takes it 2 ms. Without
+# ranks nothing reads the variable. Its older name makes NCCL of older releases do more, and is left alone.
+_FLIGHT_RECORDER, _COLLECTIVES_KEPT = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"), "256"
 INJECT = Path(holter.__file__).resolve().parent / "agent" / "inject"
 
 
@@ -112,6 +115,8 @@ def command_environ(agent_dir: Path | None, run_id: str, base: Mapping[str, str]
     environ[environment.AGENT_DIR] = str(agent_dir)
     environ[environment.RUN] = run_id
     environ.pop(environment.PLAN, None)
+    if not any(name in environ for name in _FLIGHT_RECORDER):
+        environ[_FLIGHT_RECORDER[0]] = _COLLECTIVES_KEPT
     environ.pop(environment.HEAL, None)  # a run within a healed one is healed when it is itself asked to be
     if heal:
         environ[environment.HEAL] = "1"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holter import __version__
+from holter.facts.job import job_of
 from holter.record import place
 from holter.record.privacy import named_environment
 from holter.record.reader import boot_id, start_time
@@ -34,6 +35,7 @@ def facts_of_run(folder: Path, command: list[str]) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "memory_total": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "env": named_environment(),
+        "job": job_of(os.environ) or None,
     }
 
 

@@ -280,6 +280,7 @@ class Recorder:
         if self.healing is not None:
             healing = self.healing
             self._guarded(lambda sampled: healing.look(sampled, events), sample)
+        self.stalls.ranks.hear(events)
         self.stalls.look(now, states, sample)
         self._guarded(lambda sampled: self.forecast_hook.look(sampled, timeline, events), line)
         self._last_tick = time.monotonic()  # at its end: taking stacks may take seconds, and is no gap
@@ -342,6 +343,7 @@ class Recorder:
                 self._event("process", pid=pid, ppid=parent_of(pid), command=mask_command(command)[:60], python=python)
                 if python:
                     self._without_agent[pid] = now
+                    self.stalls.commands[pid] = " ".join(command[:12])
         for pid, since in list(self._without_agent.items()):
             if pid in self.agents.armed:
                 del self._without_agent[pid]
