@@ -71,6 +71,8 @@ class Finding:
     culprit: Culprit | None = None
     cures: tuple[Cure, ...] = ()
     forecast: Forecast | None = None
+    rank: int | None = None  # of a job of several ranks: the one to blame
+    host: str = ""  # and where it ran
 
     @property
     def family(self) -> str:
@@ -108,4 +110,4 @@ class Verdict:
         return self.ending.kind == "running" and self.run.get("ended") is not None
 
     def as_json(self) -> dict[str, Any]:
-        return {"schema": 1, **asdict(self)}
+        return {"schema": 2, **asdict(self)}

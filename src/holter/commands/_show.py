@@ -11,6 +11,8 @@ from typing import TextIO
 from holter.commands._tell import Stderr
 from holter.diagnosis.comparison.compare import compare
 from holter.diagnosis.core.doctor import verdict
+from holter.diagnosis.ranks.join import job_verdict
+from holter.errors import DamagedRecord
 from holter.figures.summary import summary_of
 from holter.record.labels import read_labels
 from holter.record.reader import open_record
@@ -41,6 +43,26 @@ def show_against(folder: Path, other: Path, stream: TextIO, *, as_json: bool = F
         print(json.dumps(found.as_json(), indent=1, default=str), file=stream)
     else:
         write_comparison(found, stream, width=_width(stream))
+
+
+def show_job(folders: list[Path], stream: TextIO, *, as_json: bool = False) -> None:
+    """Write the one verdict on several records of a job."""
+    records, unread = [], []
+    for folder in folders:
+        try:
+            records.append(open_record(folder))
+        except DamagedRecord as error:
+            unread.append(str(error))
+    if not records:
+        raise DamagedRecord("none of these records can be read: " + "; ".join(unread))
+    found = job_verdict(records)
+    shown = summary_of(found.record, found.verdict)
+    if as_json:
+        document = {**found.verdict.as_json(), "notes": [*unread, *found.notes]}
+        print(json.dumps(document, indent=1, default=str), file=stream)
+    else:
+        shown = replace(shown, damage=(*unread, *found.notes, *shown.damage))
+        write_verdict(found.verdict, shown, stream, width=_width(stream))
 
 
 def show_on_stderr(folder: Path) -> None:

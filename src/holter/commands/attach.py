@@ -9,7 +9,7 @@ import click
 
 @click.command()
 @click.argument("pid", type=int)
-@click.option("--json", "as_json", is_flag=True, help="The verdict as JSON, schema 1.")
+@click.option("--json", "as_json", is_flag=True, help="The verdict as JSON, schema 2.")
 def command(pid: int, as_json: bool) -> None:
     """Watch the process PID for a few seconds and say where it is stuck.
 

@@ -11,7 +11,7 @@ from holter.finding import Verdict
 from holter.units import duration, size
 from holter.views.plain import clean, encodable
 
-_HEADS = ("RUN", "NAME", "TAGS", "STARTED", "LASTED", "PEAK", "ENDING", "WHY")
+_HEADS = ("RUN", "NAME", "TAGS", "JOB", "STARTED", "LASTED", "PEAK", "ENDING", "WHY")
 _WIDEST = 24
 
 
@@ -31,6 +31,8 @@ class RunRow:
     peak: float | None = None  # bytes of memory
     tags: tuple[str, ...] = ()
     note: str = ""
+    job: str = ""  # the key that all records of one job share
+    ranks: tuple[int, ...] = ()  # of the job, those in this record
 
 
 def row_of(verdict: Verdict, lasted: float | None = None) -> RunRow:
@@ -41,20 +43,21 @@ def row_of(verdict: Verdict, lasted: float | None = None) -> RunRow:
     if lasted is None and isinstance(began, (int, float)) and isinstance(ended, (int, float)):
         lasted = ended - began
     start = float(began) if isinstance(began, (int, float)) else None
-    kind, words = verdict.ending.kind, run.get("command")
+    kind, words, job = verdict.ending.kind, run.get("command"), run.get("job") or {}
     return RunRow(
         str(run.get("id") or ""), str(run.get("name") or ""), start, lasted,
         "looked at" if verdict.looked_at else kind, why,
         cause=verdict.findings[0].cause if verdict.findings else "",
         healthy=None if kind == "running" else verdict.healthy,
         command=tuple(map(str, words)) if isinstance(words, list) else (),
+        job=str(job.get("key") or ""), ranks=tuple(job.get("ranks") or ()),
     )  # fmt: skip
 
 
 def write_runs(rows: Sequence[RunRow], stream: TextIO, *, width: int = 80, with_peak: bool = False) -> None:
     """Write the table; the last column is cut to what the terminal has room for.
 
-    The column of tags is there where some run has a tag or a note.
+    The column of tags is there where some run has a tag or a note, that of jobs where one belongs to some.
     """
     if not rows:
         stream.write("no runs yet: holter run -- COMMAND\n")
@@ -62,6 +65,7 @@ def write_runs(rows: Sequence[RunRow], stream: TextIO, *, width: int = 80, with_
     left_out = {
         *(() if with_peak else ("PEAK",)),
         *(() if any(row.tags or row.note for row in rows) else ("TAGS",)),
+        *(() if any(row.job for row in rows) else ("JOB",)),
     }
     heads = [head for head in _HEADS if head not in left_out]
     cells = [heads, *([_cells(row)[head] for head in heads] for row in rows)]
@@ -79,6 +83,7 @@ def _cells(row: RunRow) -> dict[str, str]:
         "RUN": clean(row.id),
         "NAME": clean(row.name),
         "TAGS": clean(" ".join(["(note)"] * bool(row.note) + [*row.tags])),
+        "JOB": clean(row.job),
         "STARTED": time.strftime("%Y-%m-%d %H:%M", time.localtime(row.started)) if known else "?",
         "LASTED": duration(row.lasted) if row.lasted is not None and row.lasted >= 0 else "?",
         "PEAK": size(row.peak) if row.peak is not None else "?",

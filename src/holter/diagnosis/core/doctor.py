@@ -12,6 +12,7 @@ from holter.diagnosis.core.rule import RecordLike, Rule, find_rules
 from holter.diagnosis.ending.ending import ending_of
 from holter.diagnosis.ending.exits import exit_of
 from holter.diagnosis.ending.tracebacks import warnings_printed
+from holter.diagnosis.ranks.job import job_of, rank_numbers, with_ranks, world_of
 from holter.finding import GRADE_ORDER, Ending, Evidence, Finding, Verdict
 from holter.record.events.agent import Adapter, Declined, Intervention
 from holter.record.events.recorder import Detached
@@ -19,10 +20,10 @@ from holter.record.events.recorder import Detached
 # What is out of order with the machine, then with memory, then with the work itself, then how it came to an end.
 _CAUSE_TO_EFFECT = (
     "device-lost", "disk-full", "resource", "recompile", "leak", "oversize", "fragmentation", "thrash", "hang", "nan",
-    "native-crash", "user-error", "early-stop", "input-bound", "overhead", "external", "cpu",
+    "native-crash", "user-error", "early-stop", "straggler", "input-bound", "overhead", "external", "cpu",
 )  # fmt: skip
 # What makes a run slow, large or worthless, but does not make it stop with an error of its own.
-_NEVER_RAISES = ("recompile", "leak", "thrash", "input-bound", "overhead", "cpu", "nan.unexplained")
+_NEVER_RAISES = ("recompile", "leak", "thrash", "straggler", "input-bound", "overhead", "cpu", "nan.unexplained")
 _ITS_OWN_END = ("native-crash", "user-error")
 
 
@@ -31,6 +32,7 @@ def verdict(record: RecordLike) -> Verdict:
     table = examined(record)
     ending = ending_of(table)
     findings, failed = diagnose(table, ending)
+    findings = with_ranks(table, ending, findings)
     sure = any(finding.grade != "hypothesis" for finding in findings)
     healthy = (ending.kind == "completed" and not sure) or (ending.kind == "running" and not findings)
     if not healthy:
@@ -94,7 +96,17 @@ def run_of(record: RecordLike) -> dict[str, Any]:
         "ended": ends[-1] if ends else None,
         "host": facts.host,
         "frameworks": frameworks,
+        "job": _job_of(record),
     }
+
+
+def _job_of(record: RecordLike) -> dict[str, Any] | None:
+    """Give the job that a run belongs to, and which of its ranks are in this record; None for a run of its own."""
+    world, job = world_of(record), job_of(record)
+    if world < 2 and not job.key:
+        return None
+    here = sorted(set(rank_numbers(record).values()))
+    return {"key": job.key, "launcher": job.launcher, "world": world, "ranks": here, "restart": job.restart}
 
 
 def interventions_of(record: RecordLike) -> tuple[dict[str, Any], ...]:

@@ -41,6 +41,15 @@ _CHILD_DEATHS = (
     re.compile(r"died with <Signals\.(?P<name>SIG[A-Z]+): \d+>"),
     re.compile(r"line \d+:\s+(?P<pid>\d+) (?P<words>Killed|Terminated|Segmentation fault|Bus error|Aborted)"),
 )
+_FAILED_PID = re.compile(r"exitcode\s*:\s*(?:-(?P<signal>\d{1,2})|\d+)\s*\(pid:\s*(?P<pid>\d+)\)")
+# What gloo, NCCL and their watchdogs say on a rank whose peers did not come, or went away.
+PEER_LOST = re.compile(
+    r"Connection closed by peer|Timed out waiting \d+ ?ms|Watchdog caught collective operation timeout|"
+    r"wait timeout after \d+ms|gloo.{0,200}(?:Connection reset|Broken pipe|Socket closed|timed? ?out)|"
+    r"NCCL.{0,200}(?:remote process exited|unhandled system error|timeout)|Socket Timeout|"
+    r"failed to recv, got 0 bytes|DistNetworkError|(?:recvValue|sendBytes) failed on SocketImpl",
+    re.DOTALL,
+)
 # A trainer that catches a signal writes a checkpoint first; schedulers wait about that long for it.
 _TIME_TO_LEAVE = 120.0
 # What trainers print when they are asked to stop, within their last words.
@@ -111,8 +120,8 @@ def _through_shell(record: RecordLike, found: Exit) -> Exit:
 @once
 def child_death(record: RecordLike) -> tuple[str, int | None] | None:
     """Find a child that a launcher, a loader or a shell reported as ended by a signal, the first of them."""
-    output = _first_failure(printed_text(record))
-    messages = "\n".join(_first_failure(event.message) for event in record.of(UncaughtException))
+    output = _first_failure(record, printed_text(record))
+    messages = "\n".join(_first_failure(record, event.message) for event in record.of(UncaughtException))
     for pattern in _CHILD_DEATHS:
         match = pattern.search(output) or pattern.search(messages)
         if match is None:
@@ -126,13 +135,23 @@ def child_death(record: RecordLike) -> tuple[str, int | None] | None:
     return None
 
 
-def _first_failure(text: str) -> str:
-    """Leave out what a launcher says of the ranks that it ended itself, because another had failed before."""
+def _first_failure(record: RecordLike, text: str) -> str:
+    """Leave out what a launcher says of the ranks that it ended itself, because another had failed before.
+
+    The first failure that a launcher observes may be a victim's, which raised since its peer was gone. Then a rank that
+    was ended by another signal than the launcher's own came first.
+    """
     root = text.rfind("Root Cause (first observed failure)")
     if root < 0:
         return text
-    others = max(text.rfind("\nFailures:", 0, root), 0)
-    return text[:others] + text[root:]
+    begin = max(text.rfind("\nFailures:", 0, root), 0)
+    victims = {event.pid for event in record.of(UncaughtException) if PEER_LOST.search(event.message)}
+    first = _FAILED_PID.search(text, root)
+    if first is not None and int(first["pid"][:9]) in victims:
+        for other in _FAILED_PID.finditer(text, begin, root):
+            if (other["signal"] or "15") not in ("15", "2"):
+                return text[:begin] + other[0]
+    return text[:begin] + text[root:]
 
 
 def under_timeout(record: RecordLike) -> bool:

@@ -8,7 +8,7 @@ from holter.diagnosis.core.evidence import roles
 from holter.diagnosis.core.examined import once
 from holter.diagnosis.core.frames import Frame, frames_of, last_user_frame
 from holter.diagnosis.core.rule import RecordLike
-from holter.diagnosis.ending.exits import ended_at
+from holter.diagnosis.ending.exits import PEER_LOST, ended_at
 from holter.diagnosis.ending.tracebacks import Raised, as_traceback, parse_tracebacks, printed_tracebacks
 from holter.finding import Culprit
 from holter.record.events.agent import CaughtError, StepError, UncaughtException
@@ -26,13 +26,17 @@ _BEFORE_END = 90.0
 def raised_in(record: RecordLike, end: float | None) -> Raised | None:
     """Give the exception that ended the run, with the chain it came from."""
     # Several processes write their last words at once: the order of the lines is not that of the errors.
-    events = sorted((event for event in record.of(UncaughtException) if event.type), key=lambda event: event.m)
+    # That torchrun was sent a signal is no error of anyone's.
+    events = [event for event in record.of(UncaughtException) if event.type not in ("", "SignalException")]
+    events.sort(key=lambda event: event.m)
     near = [event for event in events if end is None or event.m >= end - _BEFORE_END]
     role_of = roles(record)
     trainers = [event for event in near if role_of.get(event.pid or 0) == "trainer"]
-    # The first rank that raised is the cause, the others fail for want of it.
+    # The first rank that raised is the cause, the others fail for want of it: those whose peer was gone, above all,
+    # and the launcher that ends the rest.
     main = [event for event in trainers or near if event.main is not False]
-    printed = printed_tracebacks(record)
+    main = [event for event in main if not _is_a_consequence(event)] or main
+    printed = [one for one in printed_tracebacks(record) if one.name != "SignalException"]
     if not main:
         return printed[-1] if printed else None
     event = main[0]
@@ -41,6 +45,12 @@ def raised_in(record: RecordLike, end: float | None) -> Raised | None:
     if found.cause is None and same:
         return Raised(found.type, found.message, found.frames, same[-1].cause, found.pid, found.when)
     return found
+
+
+def _is_a_consequence(event: UncaughtException) -> bool:
+    if event.type in ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException"):
+        return True
+    return bool(PEER_LOST.search(f"{event.type}: {event.message}"))
 
 
 def raised_at_end(record: RecordLike) -> Raised | None:

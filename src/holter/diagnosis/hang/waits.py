@@ -75,6 +75,8 @@ def kind_of_wait(record: RecordLike, stall: Stall, inside: tuple[Frame, ...], co
     if cpu is not None and not idle and code.startswith("while "):
         words = f"is in this loop at every look, {cpu:.1f} cores busy: nothing makes its condition false"
         return Wait("poll", "supported", words)
+    if any(frame.name == "next_rendezvous" for frame in inside):
+        return Wait("collective", sure, "waits for the other nodes of the job, which have not come: no rank is started")
     if in_collective(inside):
         return Wait("collective", sure, f"waits for the other ranks in {collective_name(inside)}")
     if any(frame.name in _LOADER or "data/dataloader" in _slashed(frame) for frame in inside):

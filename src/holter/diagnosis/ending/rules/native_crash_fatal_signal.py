@@ -15,6 +15,8 @@ import re
 
 from holter.diagnosis.core.frames import Frame, is_user_file
 from holter.diagnosis.core.rule import RecordLike
+from holter.diagnosis.ending.exits import CRASHES, child_death
+from holter.diagnosis.ending.raised import culprit_frame, lost_a_worker, raised_at_end
 from holter.diagnosis.ending.tracebacks import last_line_with, printed_text
 from holter.diagnosis.hang.stalls import Stack, stacks_of
 from holter.diagnosis.memory.exhaustion import exhaustion_of
@@ -22,7 +24,7 @@ from holter.finding import Cure, Ending, Evidence, Finding, Grade
 from holter.record.events.recorder import KernelLine
 
 CAUSE = "native-crash"
-YIELDS_TO = ("resource", "disk-full", "oversize", "device-lost")
+YIELDS_TO = ("resource", "disk-full", "oversize", "device-lost", "hang")
 
 _FATAL = re.compile(r"^Fatal Python error: (?P<what>[^\n]{1,200})", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}) in (?P<function>[^\n]+)$', re.MULTILINE)
@@ -42,6 +44,8 @@ _ILLEGAL = "this CPU lacks an instruction that a library was built for: install 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:
     """Name the signal and the innermost user line at that moment."""
+    if ending.kind == "exception":
+        return _in_a_worker(record, ending)
     if ending.kind != "crashed" or exhaustion_of(record, ending) is not None:
         return None
     evidence = [Evidence("signal", ending.signal or "unknown")]
@@ -76,6 +80,22 @@ def examine(record: RecordLike, ending: Ending) -> Finding | None:
     )
     cure = Cure(hint if user is not None or ending.signal == "SIGILL" else f"find the call; {hint}")
     return Finding(CAUSE, grade, claim, tuple(evidence), user.culprit if user else None, (cure,))
+
+
+def _in_a_worker(record: RecordLike, ending: Ending) -> Finding | None:
+    """Tell a data worker that crashed: the trainer outlived it, and raised where it waited for its batch."""
+    raised, death = raised_at_end(record), child_death(record)
+    if raised is None or not lost_a_worker(raised) or death is None or death[0] not in CRASHES:
+        return None
+    if death[0] == "SIGBUS" or exhaustion_of(record, ending) is not None:
+        return None  # for want of shared memory, most often
+    who = f"a data worker (pid {death[1]})" if death[1] else "a data worker"
+    frame = culprit_frame(raised)
+    at = f"; the trainer noticed at {frame.short}" if frame is not None else ""
+    claim = f"{who} ended with {death[0]} in compiled code{at}"
+    evidence = (Evidence("exception", raised.headline, raised.when),)
+    cure = Cure("num_workers=0 for one run: the crash then comes in the trainer, with its line")
+    return Finding(CAUSE, "established", claim, evidence, frame.culprit if frame else None, (cure,))
 
 
 def _deepest(stacks: list[Stack]) -> tuple[Frame, ...]:

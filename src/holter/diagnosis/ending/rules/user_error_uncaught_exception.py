@@ -18,7 +18,8 @@ from holter.diagnosis.memory.exhaustion import exhaustion_of
 from holter.finding import Cure, Ending, Evidence, Finding
 
 CAUSE = "user-error"
-YIELDS_TO = ("disk-full", "resource", "oversize", "nan", "device-lost", "hang", "fragmentation", "external")
+YIELDS_TO = ("disk-full", "resource", "oversize", "nan", "device-lost", "hang", "fragmentation", "external",
+             "native-crash")  # fmt: skip
 
 
 def examine(record: RecordLike, ending: Ending) -> Finding | None:

@@ -29,7 +29,7 @@ def deadlock(record: RecordLike, ending: Ending) -> Finding | None:
     elif found.others:
         cure = "take the locks in one order in all threads; a timeout on the wait shows it as an error"
     cures = (Cure(cure),)
-    return Finding("hang.deadlock", found.grade, found.claim, found.evidence, found.culprit, cures)
+    return Finding("hang.deadlock", found.grade, found.claim, found.evidence, found.culprit, cures, rank=found.number)
 
 
 def device(record: RecordLike, ending: Ending) -> Finding | None:
@@ -51,12 +51,14 @@ def device(record: RecordLike, ending: Ending) -> Finding | None:
         )
         smaller_batch = Cure("a smaller batch: Metal waits for memory that the system can't give", "", "equivalent")
         evidence = (*found.evidence, *pressure_evidence(record))
-        return Finding("hang.device", found.grade, found.claim, evidence, found.culprit, (metal, smaller_batch))
+        return Finding(
+            "hang.device", found.grade, found.claim, evidence, found.culprit, (metal, smaller_batch), rank=found.number
+        )
     cures = (
         Cure("run once with CUDA_LAUNCH_BLOCKING=1: the line that then waits is the cause"),
         Cure("see the driver's log (dmesg, nvidia-smi -q) for Xid errors"),
     )
-    return Finding("hang.device", found.grade, found.claim, found.evidence, found.culprit, cures)
+    return Finding("hang.device", found.grade, found.claim, found.evidence, found.culprit, cures, rank=found.number)
 
 
 def io(record: RecordLike, ending: Ending) -> Finding | None:
@@ -72,7 +74,7 @@ def io(record: RecordLike, ending: Ending) -> Finding | None:
     if found is None or found.detail != "io":
         return None
     cures = (Cure("check the file, mount or server on that line; give the call a timeout"),)
-    return Finding("hang.io", found.grade, found.claim, found.evidence, found.culprit, cures)
+    return Finding("hang.io", found.grade, found.claim, found.evidence, found.culprit, cures, rank=found.number)
 
 
 def poll(record: RecordLike, ending: Ending) -> Finding | None:
@@ -89,7 +91,7 @@ def poll(record: RecordLike, ending: Ending) -> Finding | None:
     if found is None or found.detail != "poll":
         return None
     cures = (Cure("see what that loop waits for; let it give up with an error after some tries"),)
-    return Finding("hang.poll", found.grade, found.claim, found.evidence, found.culprit, cures)
+    return Finding("hang.poll", found.grade, found.claim, found.evidence, found.culprit, cures, rank=found.number)
 
 
 def worker(record: RecordLike, ending: Ending) -> Finding | None:
@@ -113,7 +115,7 @@ def worker(record: RecordLike, ending: Ending) -> Finding | None:
         cure = Cure(f"see why it does not go on from that line{limit}")
     else:
         cure = Cure("num_workers=0 for one run: what a worker hides then shows itself")
-    return Finding("hang.worker", found.grade, found.claim, found.evidence, culprit, (cure,))
+    return Finding("hang.worker", found.grade, found.claim, found.evidence, culprit, (cure,), rank=found.number)
 
 
 RULES = (
