@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 from holter.record.events.agent import AGENT_EVENTS
 from holter.record.events.kinds import EVENTS
 from holter.record.events.looks import LOOKS
+from holter.record.events.ranks import RANK_EVENTS
 from holter.record.events.recorder import KEEPER_EVENTS, RECORDER_EVENTS
 from holter.record.events.run import RunFacts
 from holter.record.events.schema import Line, Reading, Row, hints_of, keys_of, meanings_of, rows_of
@@ -82,6 +83,8 @@ def page() -> str:
         _table("kind", map(_row, AGENT_EVENTS)),
         "### events of the agent's looks\n",
         _table("kind", map(_row, LOOKS)),
+        "### events of a job of several ranks\n",
+        _table("kind", map(_row, RANK_EVENTS)),
         "### events of the recorder\n",
         _table("kind", map(_row, RECORDER_EVENTS)),
         "### keeper.jsonl\n",

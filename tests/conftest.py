@@ -52,7 +52,7 @@ LONGEST = [
     "agent/test_retained.py",
     "planner/test_script.py",
 ]
-LONG = ("guests", "cures", "endings", "heal", "agent", "score", "planner", "run", "views")
+LONG = ("guests", "cures", "endings", "heal", "agent", "ranks", "score", "planner", "run", "views")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

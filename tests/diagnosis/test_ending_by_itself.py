@@ -395,11 +395,12 @@ def test_command_that_could_not_start():
 
 
 def test_run_part_of_the_verdict_follows_the_schema():
-    """The run's own fields are those of schema 1, frameworks by name and version."""
+    """The run's own fields are those of schema 2, frameworks by name and version; no job without ranks."""
     run = verdict(ordinary_run().exit(60, 0)).run
 
-    assert set(run) == {"id", "name", "command", "started", "ended", "host", "frameworks"}
+    assert set(run) == {"id", "name", "command", "started", "ended", "host", "frameworks", "job"}
     assert run["frameworks"] == {"torch": "2.13.0"}
+    assert run["job"] is None
 
 
 def fit_end(record, at, steps, planned, stopped=False):

@@ -163,7 +163,7 @@ def test_every_rule_tells_its_whole_story():
     """Each rule's docstring has the five headings in order, and its cause is of a known family."""
     families = {"leak", "oversize", "hang", "disk-full", "resource", "early-stop", "native-crash", "external"}
     families |= {"user-error", "thrash", "fragmentation", "input-bound", "recompile", "overhead", "cpu", "nan"}
-    families |= {"device-lost"}
+    families |= {"device-lost", "straggler"}
 
     for rule in find_rules():
         places = [rule.story.find(f"\n{heading}: ") for heading in HEADINGS]

@@ -175,8 +175,17 @@ def test_the_commands_environment_is_the_users_own_with_us_in_front() -> None:
         "PYTHONPATH": f"{run_dir.INJECT}{os.pathsep}/x",
         "HOLTER_AGENT_DIR": "/agents",
         "HOLTER_RUN": "r-0001",
+        "TORCH_FR_BUFFER_SIZE": "256",
     }
     assert run_dir.command_environ(None, "r-0001", base) == base
+
+
+@pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
+def test_a_flight_recorder_of_the_users_own_size_keeps_it(name: str) -> None:
+    """Under either name, and even switched off."""
+    found = run_dir.command_environ(Path("/agents"), "r-0001", {name: "0"})
+
+    assert {key: value for key, value in found.items() if key.startswith("TORCH")} == {name: "0"}
 
 
 def test_the_state_between_two_attempts_is_not_taken_for_abandoned(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
