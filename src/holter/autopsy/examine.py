@@ -40,10 +40,10 @@ from holter.autopsy.script_looks import Script, look_at_script
 from holter.diagnosis.core.doctor import diagnose
 from holter.diagnosis.core.examined import examined
 from holter.diagnosis.core.rule import find_rules
+from holter.diagnosis.ending.exits import PEER_LOST
 from holter.diagnosis.ending.raised import culprit_of, lost_a_worker, message_of, raised_at_end
 from holter.diagnosis.ending.shortfall import exhausted_warning
 from holter.diagnosis.ending.tracebacks import Raised, warnings_printed
-from holter.diagnosis.hang.ranks import PEER_LOST
 from holter.diagnosis.memory.exhaustion import says_memory_ran_out
 from holter.errors import UsageError
 from holter.finding import Culprit, Cure, Ending, Evidence, Finding
