@@ -418,6 +418,20 @@ def test_a_rank_that_left_out_a_call_is_blamed_with_the_one_line_that_leads_past
     assert "the one way past train.py:6" in found.findings[0].claim
 
 
+def test_of_two_ranks_in_other_calls_none_is_accused_where_nothing_tells_which_went_astray():
+    """Both places are told, and no rank: to blame one would be a guess."""
+    record = met(job(0, 1), 0, 1)
+    record.sources[SCRIPT] = ["def a(x):", "    dist.all_gather(x)", "def b(x):", "    dist.all_reduce(x)"]
+    stands(record, 0, 30, 51, 2, "all_gather", 51, code="dist.all_gather(x)")
+    stands(record, 1, 30, 51, 4, "all_reduce", 51, code="dist.all_reduce(x)")
+
+    first = verdict(stalled(record, 0, 33, 2)).findings[0]
+
+    assert (first.cause, first.rank) == ("hang.collective", None)
+    assert "rank 0 waits in" in first.claim
+    assert "rank 1 waits in" in first.claim
+
+
 def test_a_slow_link_accuses_no_rank():
     """The late one spends its time as the others do, and they run on two machines."""
     first, second = two()

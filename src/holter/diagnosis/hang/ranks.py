@@ -223,7 +223,10 @@ def steps_evidence(found: list[Rank]) -> tuple[Evidence, ...]:
 
 
 def at_fault(record: RecordLike, waiting: list[Rank]) -> Rank | None:
-    """Choose the rank whose call is the odd one: the minority; a call that only some are let into; an early end."""
+    """Choose the rank whose call is the odd one: the minority; a call that only some are let into; an early end.
+
+    Of two ranks in calls that do not fit together none is accused where nothing tells which of them went astray.
+    """
     counts = Counter(map(_signature, waiting))
     rarest = min(counts.values(), default=0)
     few = [rank for rank in waiting if counts[_signature(rank)] == rarest]
@@ -236,7 +239,9 @@ def at_fault(record: RecordLike, waiting: list[Rank]) -> Rank | None:
     ended = [rank for rank in waiting if "barrier" in rank.collective]
     if ended and len(ended) < len(waiting):
         return ended[-1]
-    return waiting[-1] if waiting else None
+    # Where one line alone leads past the call of one of two, the other has taken it.
+    passed = [rank for rank in waiting if way_past(record, rank) is not None]
+    return next(rank for rank in waiting if rank is not passed[0]) if len(waiting) == 2 and len(passed) == 1 else None
 
 
 def caught_by_one(record: RecordLike, found: list[Rank]) -> tuple[Rank, str, Frame | None] | None:

@@ -137,7 +137,9 @@ def _standing(
     between = disagreement(tables[0], ranks)
     guilty = between.guilty
     if guilty is None:
-        return None
+        # Each has its part in the same story, which is told once.
+        shown = [finding_between(between, ranks, steps_evidence(ranks))] if between.kind == "other" else []
+        return (_spokesman(judged), shown) if shown else None
     base = next(n for n, rank in found if rank is guilty)
     hangs = [one for one in judged[base].findings if one.family == "hang" and one.grade != "hypothesis"]
     own = [one for one in hangs if one.cause in _WAITS_OF_ITS_OWN]

@@ -253,6 +253,6 @@ def finding_between(between: Disagreement, ranks: list[Rank], evidence: tuple[Ev
     if guilty.record is not None:
         claim, culprit = _left_out(guilty.record, guilty, ranks, claim, culprit)
     is_alone = guilty.record is not None and let_in_alone(guilty.record, guilty)
-    number = int(guilty.number) if guilty.number else None
+    number = int(guilty.number) if guilty.number and between.guilty is not None else None
     cures = (_come(guilty.name),) if not guilty.waits else (_ALL,) if is_alone else (_EVEN,)
     return Finding(CAUSE, "established", claim, evidence, culprit, cures, rank=number, host=guilty.host)
