@@ -52,7 +52,7 @@ def test_what_was_typed_is_gone_on_with(runs: Holter) -> None:
     assert offered(runs, "holter why r-0002")[1::3] == ["r-0002"]
     assert offered(runs, "holter why ba")[1::3] == ["base-1"]
     assert offered(runs, "holter ren")[1::3] == ["rename"]
-    assert offered(runs, "holter why --j")[1::3] == ["--json"]
+    assert offered(runs, "holter why --js")[1::3] == ["--json"]
     assert offered(runs, "holter ls --sort p")[1::3] == ["peak"]
 
 

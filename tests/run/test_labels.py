@@ -85,7 +85,7 @@ def test_the_verdict_as_json_has_them_beside_what_it_had(runs: Holter) -> None:
     small, large = runs.why("small"), runs.why("large")
 
     assert {"id", "name", "command", "started", "ended", "host", "frameworks"} < set(small["run"])
-    assert (small["schema"], small["run"]["tags"], small["run"]["note"]) == (1, ["a", "b"], "")
+    assert (small["schema"], small["run"]["tags"], small["run"]["note"]) == (2, ["a", "b"], "")
     assert (large["run"]["tags"], large["run"]["note"]) == ([], "")
 
 

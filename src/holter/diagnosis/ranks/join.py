@@ -137,12 +137,12 @@ def _standing(
     between = disagreement(tables[0], ranks)
     guilty = between.guilty
     if guilty is None:
-        # Each has its part in the same story, which is told once.
-        shown = [finding_between(between, ranks, steps_evidence(ranks))] if between.kind == "other" else []
-        return (_spokesman(judged), shown) if shown else None
+        # Calls that do not fit together are told once, though no rank is to blame more than another.
+        hangs = any(v.ending.kind == "hung" for v in judged) and between.kind == "other"
+        return (_spokesman(judged), [finding_between(between, ranks, steps_evidence(ranks))]) if hangs else None
     base = next(n for n, rank in found if rank is guilty)
-    hangs = [one for one in judged[base].findings if one.family == "hang" and one.grade != "hypothesis"]
-    own = [one for one in hangs if one.cause in _WAITS_OF_ITS_OWN]
+    told = [one for one in judged[base].findings if one.family == "hang" and one.grade != "hypothesis"]
+    own = [one for one in told if one.cause in _WAITS_OF_ITS_OWN]
     if own and between.kind == "absent":
         name = next(rank.name for rank in ranks if rank.waits)
         claim = own[0].claim.replace("the process", guilty.name, 1)
