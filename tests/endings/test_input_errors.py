@@ -53,6 +53,22 @@ for epoch in range(4):
         holter.step(loss=row)
         time.sleep(0.005)
 """
+WATCHING = """
+import threading, time
+import holter
+
+def watch(seen):
+    try:
+        while True:
+            time.sleep(0.05)
+            {}[seen]
+    HANDLER
+
+threading.Thread(target=watch, args=("gone",), daemon=True).start()
+for row in iter(range(40).__iter__().__next__, 39):
+    holter.step(loss=row)
+    time.sleep(0.005)
+"""
 SKIPPING = """
 import time
 import holter
@@ -138,3 +154,8 @@ def test_a_wait_for_a_thread_that_ended_with_an_error_says_which(holter: Holter)
 
     assert first["cause"] == "hang.deadlock"
     assert "it ended with ValueError at train.py:" in first["claim"]
+
+
+def test_a_thread_that_only_watches_ends_no_input(holter: Holter) -> None:
+    """Its error is its own: it hands nothing on, and the steps do not come from it."""
+    assert verdict(holter, WATCHING)["findings"] == []
