@@ -32,7 +32,8 @@ class InputError:
 @once
 def input_error(record: RecordLike) -> InputError | None:
     """Give the error that ended the training's input; of one pass of several only where it is the only such."""
-    found, done = progress_of(record), progress_of(record).step or 0
+    found = progress_of(record)
+    done = found.step or 0
     if not done or (found.planned and done >= found.planned):
         return None
     repeated = {_place(event) for event in record.of(CaughtError) if (event.count or 0) > 1}

@@ -115,7 +115,7 @@ def exhaustion_of(record: RecordLike, ending: Ending) -> Exhaustion | None:
     raised = raised_at_end(record) if ending.kind in ("exception", "oom-killed") else None
     message = message_of(raised)
     on_device = bool(_ON_DEVICE.search(message))
-    refused = on_device or bool(_ON_HOST.search(message)) or bool(record.facts.heal and _AT_OUR_LIMIT.search(message))
+    refused = says_memory_ran_out(message) or bool(record.facts.heal and _AT_OUR_LIMIT.search(message))
     if kill is not None and ending.kind != "oom-killed" and kill.role != "trainer":
         kill = None  # the run outlived it: a helper's lack of memory is not the run's
     curve = device_curve(record) if on_device else memory_curve(record)
